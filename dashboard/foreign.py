@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import IO
 
-from ratioscope.analysis.importers.detect import Found, search
+from ratioscope.analysis.importers.detect import FoundSource, search
 from ratioscope.dashboard.roots import check_imports, imports_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
@@ -30,7 +30,7 @@ LOOK_SECONDS = 2.0
 class Foreign:
     """A source below a folder that is served, and the folder that its run is imported to."""
 
-    found: Found
+    found: FoundSource
     folder: Path
 
     @property

@@ -18,7 +18,7 @@ from ratioscope.notes import Note, is_unreliable
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def plain(value: float, low: float = math.nan, high: float = math.nan) -> str:
+def plain_number(value: float, low: float = math.nan, high: float = math.nan) -> str:
     """A number with three significant digits, or those that its interval supports; undefined is a dash."""
     return numbers.number(value, low, high)
 
@@ -26,7 +26,7 @@ def plain(value: float, low: float = math.nan, high: float = math.nan) -> str:
 def share(value: float, low: float = math.nan, high: float = math.nan) -> str:
     """A share as a percentage with one decimal, or none where its interval is too wide for it."""
     if not math.isfinite(value):
-        return plain(value)
+        return plain_number(value)
     decimals = _decimals(low, high)
     shown = 1 if decimals is None or decimals > 2 else 0
     return f"{round(value, shown + 2) + 0.0:.{shown}%}"  # no -0
@@ -43,7 +43,7 @@ def is_share(key: str) -> bool:
     return key in ENTRIES and ENTRIES[key].share
 
 
-def number(key: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
+def metric_value(key: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
     """The value of a metric, rounded to its interval where it has one: as a percentage where the metric is a share.
 
     An estimate of a total variation above 1 is of a tail too heavy for it and is not quoted.
@@ -51,7 +51,7 @@ def number(key: str, value: float, low: float = math.nan, high: float = math.nan
     if key in DISTANCES and value > 1:
         return BEYOND
     low, high = _ends(key, low, high)
-    return share(value, low, high) if is_share(key) else plain(value, low, high)
+    return share(value, low, high) if is_share(key) else plain_number(value, low, high)
 
 
 def interval(key: str, low: float, high: float) -> str:
@@ -83,13 +83,13 @@ def estimate(key: str, value: float, low: float = math.nan, high: float = math.n
     if math.isnan(value):
         return f"– ({note})" if note else "–"
     beside = ", ".join(filter(None, ("unreliable" if is_unreliable(note) else "", interval(key, low, high))))
-    return f"{number(key, value, low, high)} ({beside})" if beside else number(key, value)
+    return f"{metric_value(key, value, low, high)} ({beside})" if beside else metric_value(key, value)
 
 
 def quote(metric: str, quoted: Number) -> str:
     """A number of a finding about a metric, with its label and its interval."""
     metric = quoted.key or metric
-    text = f"{quoted.label}: {number(metric, quoted.value, quoted.low, quoted.high)}"
+    text = f"{quoted.label}: {metric_value(metric, quoted.value, quoted.low, quoted.high)}"
     if ends := interval(metric, quoted.low, quoted.high):
         return f"{text} (95%: {ends})"
     return f"{text} (unreliable)" if is_unreliable(quoted.note) else text

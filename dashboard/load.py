@@ -21,7 +21,7 @@ _SHORTEST, _LONGEST = 5.0, 60.0
 _LEFT, BROKEN_OFF = 120.0, 30.0
 
 
-class Moment(NamedTuple):
+class TwoClocks(NamedTuple):
     """On two clocks, in seconds."""
 
     clock: float
@@ -30,12 +30,12 @@ class Moment(NamedTuple):
     """The processor time of this process."""
 
 
-NEVER = Moment(0.0, 0.0)
+NEVER = TwoClocks(0.0, 0.0)
 
 
-def now() -> Moment:
+def both_clocks() -> TwoClocks:
     """This moment."""
-    return Moment(time.monotonic(), time.process_time())
+    return TwoClocks(time.monotonic(), time.process_time())
 
 
 class Load:
@@ -66,7 +66,7 @@ class Load:
                 self._followers[who] = clock
             self._followers = {who: drew for who, drew in self._followers.items() if clock - drew < _LEFT}
 
-    def has_spare(self, since: Moment) -> bool:
+    def has_spare(self, since: TwoClocks) -> bool:
         """Whether the next state may be shown, by what has been taken since the last one.
 
         Args:
@@ -74,7 +74,7 @@ class Load:
         """
         with self._lock:
             few = len(self._followers) <= _FEW
-        clock, used = now()
+        clock, used = both_clocks()
         waited = clock - since.clock
         spare = waited > _SHORTEST and used - since.used < _SHARE * waited
         return few or waited > _LONGEST or spare
@@ -87,4 +87,4 @@ class Load:
             return len(self._begun) < _AT_ONCE
 
 
-load = Load()
+server_load = Load()

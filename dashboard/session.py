@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from ratioscope.dashboard.load import BROKEN_OFF, NEVER, Moment, load, now
+from ratioscope.dashboard.load import BROKEN_OFF, NEVER, TwoClocks, both_clocks, server_load
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ratioscope.analysis.sql import Answer, QueryError
+    from ratioscope.analysis.sql import QueryError, QueryResult
     from ratioscope.analysis.what_if import Digest
     from ratioscope.dashboard.figures.along import Along
     from ratioscope.dashboard.report.ordered import Made
@@ -41,7 +41,7 @@ class Asked:
     """Folder of the run, and the query."""
     last_step: int
     """Of the run when it was asked."""
-    outcome: "Answer | QueryError"
+    outcome: "QueryResult | QueryError"
 
 
 @dataclass
@@ -59,11 +59,11 @@ class Session:
     """The run that was read last: the first reading of another one takes time."""
     along: "Along | None" = None
     """Where the steps lie on the axis of this page's charts; None: along the steps."""
-    drawing_since: Moment | None = None
+    drawing_since: TwoClocks | None = None
     """When the page in hand was begun."""
     follows: bool = False
     """Whether that page is drawn again when there are new steps."""
-    drawn: Moment = NEVER
+    drawn: TwoClocks = NEVER
     """When it was there."""
     rest: float = 0.0
     """Seconds that a page which follows a run waits between two drawings."""
@@ -99,23 +99,23 @@ def session() -> Session:
 def drawing() -> None:
     """A page begins that may follow a run."""
     here = session()
-    here.drawing_since, here.follows = now(), False
-    load.begin(id(here))
+    here.drawing_since, here.follows = both_clocks(), False
+    server_load.begin(id(here))
 
 
 def drawn() -> None:
     """Note how long the page took; a page that follows a run rests for a multiple of that between two drawings."""
     here = session()
     if here.drawing_since is not None:
-        here.drawn = now()
+        here.drawn = both_clocks()
         here.rest = _REST * (here.drawn.clock - here.drawing_since.clock)
-        load.end(id(here), follows=here.follows)
+        server_load.end(id(here), follows=here.follows)
     here.drawing_since = None
 
 
 def rested() -> bool:
     """Whether the page may be drawn again by itself: it is there, has rested, and few others are being drawn."""
     here = session()
-    clock = now().clock
+    clock = both_clocks().clock
     under_way = here.drawing_since is not None and clock - here.drawing_since.clock < BROKEN_OFF
-    return not under_way and clock - here.drawn.clock > here.rest and load.has_turn()
+    return not under_way and clock - here.drawn.clock > here.rest and server_load.has_turn()

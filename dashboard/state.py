@@ -7,11 +7,11 @@ import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.limits import Limits, limits_of
-from ratioscope.analysis.runs.store import Listed, discover, signature
+from ratioscope.analysis.runs.store import Listed, discover, run_signature
 from ratioscope.analysis.runs.window import Window, window_of
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.load import NEVER, load, now
+from ratioscope.dashboard.load import NEVER, both_clocks, server_load
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.theme import Mode
@@ -73,7 +73,7 @@ class _Shared:
             seen: the signature of the state that the session had before.
         """
         before = self._opened
-        fresh = now().clock - self._when.clock < _FRESH
+        fresh = both_clocks().clock - self._when.clock < _FRESH
         if before is not None and fresh and before.run.status == "running" and before.run.signature != seen:
             return before
         with self._lock:
@@ -81,7 +81,7 @@ class _Shared:
             # What was read while this one waited is new enough for it.
             if known is None or (known is before and self.has_news(known)):
                 run_id, folder, limits = self._what
-                begun = now()
+                begun = both_clocks()
                 known = open_folder(folder, run_id=run_id, limits=limits, summariser=self._summariser)
                 self._opened, self._when = known, begun
             return known
@@ -90,7 +90,7 @@ class _Shared:
         """Whether who sees this state could have another one: read already, or there to be read at everybody's pace."""
         if shown is not self._opened:
             return True
-        return load.has_spare(self._when) and signature(shown.run.folder) != shown.run.signature
+        return server_load.has_spare(self._when) and run_signature(shown.run.folder) != shown.run.signature
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)

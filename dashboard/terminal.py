@@ -9,7 +9,7 @@ from typing import Any
 from ratioscope.inert import one_line, safe, safe_values
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print on stdout, at once: a pipe's reader need not wait."""
     print(safe(text), flush=True)
 
@@ -20,7 +20,7 @@ def say_json(contents: Any, indent: int | None = None) -> None:
     Raises:
         ValueError: there is.
     """
-    say(json.dumps(safe_values(contents), allow_nan=False, indent=indent))
+    print_line(json.dumps(safe_values(contents), allow_nan=False, indent=indent))
 
 
 def complain(text: str) -> None:

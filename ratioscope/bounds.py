@@ -33,7 +33,7 @@ _NO_FILES = {
 }
 
 
-def largest() -> int:
+def largest_bytes() -> int:
     """Bytes that one file, or the part of it that is read at once, may take in memory.
 
     Raises:
@@ -78,7 +78,7 @@ def read_whole(path: Path, most: int | None = None) -> bytes:
     Raises:
         OSError: it cannot be read, is no file, or is larger.
     """
-    most = largest() if most is None else most
+    most = largest_bytes() if most is None else most
     with opened(path) as file:
         if path.stat().st_size <= most and len(contents := file.read(most + 1)) <= most:
             return contents
@@ -99,7 +99,7 @@ def lines(file: IO[bytes]) -> Iterator[bytes | None]:
 
 def longest_line() -> int:
     """Bytes that a line may have."""
-    return max(largest() // _AS_PYTHON, 1)
+    return max(largest_bytes() // _AS_PYTHON, 1)
 
 
 def too_long() -> str:
@@ -133,10 +133,10 @@ def refuse(path: Path, why: str) -> None:
 
 
 def _over(metadata: pq.FileMetaData, unpacked: int) -> str:
-    if unpacked <= largest():
+    if unpacked <= largest_bytes():
         return ""
     rows = f"{metadata.num_rows:,} rows" if metadata.num_rows != 1 else "one row"
-    return f"its {rows} would take {_size(unpacked)} of memory, {LARGEST} allows {_size(largest())}"
+    return f"its {rows} would take {_size(unpacked)} of memory, {LARGEST} allows {_size(largest_bytes())}"
 
 
 def _unpacked(metadata: pq.FileMetaData, columns: Collection[str] | None = None) -> list[int]:

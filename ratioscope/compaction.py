@@ -143,7 +143,7 @@ def _rows(path: Path) -> int:
         raise RunFormatError(f"{path}: is not a complete Parquet file ({reason}); take it out first.") from None
 
 
-def _write(table: schema.Table, group: list[Path], beside: Path) -> None:
+def _write(table: schema.DeclaredTable, group: list[Path], beside: Path) -> None:
     """One file of several; a single one is linked."""
     if len(group) == 1:
         os.link(group[0], beside / group[0].name)

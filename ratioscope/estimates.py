@@ -10,7 +10,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import HARMLESS_RATIO
 from ratioscope.tails import QUANTILES, kept_size
 from ratioscope.tensors import Tensor, torch
-from ratioscope.terms import Term, column, evaluate, log_abs_expm1
+from ratioscope.terms import Term, column, evaluate_term, log_abs_expm1
 
 _QUANTILES = {"ratio_min": 0.0, **QUANTILES, "ratio_max": 1.0}
 
@@ -63,7 +63,7 @@ def _means(columns: dict[str, Tensor], usable: Tensor) -> dict[str, Tensor]:
         mean, where = metric.mean, metric.over.where
         if mean is None or where is None or not mean.term.columns | where.columns <= columns.keys():
             continue
-        values, rows = (evaluate(term, columns, torch, computed) for term in (mean.term, where))
+        values, rows = (evaluate_term(term, columns, torch, computed) for term in (mean.term, where))
         means[key] = _mean(values, usable & rows) * mean.factor + mean.offset
     return means
 
@@ -93,7 +93,7 @@ _LOG_SIZE = log_abs_expm1(column("log_weight"))
 
 def _log_square(log_weights: Tensor) -> Tensor:
     """log (w - 1)^2."""
-    found: Tensor = 2 * evaluate(_LOG_SIZE, {"log_weight": log_weights}, torch)
+    found: Tensor = 2 * evaluate_term(_LOG_SIZE, {"log_weight": log_weights}, torch)
     return found
 
 

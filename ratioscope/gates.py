@@ -38,7 +38,7 @@ class Gate(NamedTuple):
         return self.side != 0
 
 
-class Kind(Enum):
+class GateKind(Enum):
     """What a gate does to a gradient."""
 
     OPEN = "open"
@@ -55,14 +55,14 @@ class Kind(Enum):
 class GateRow(Declared):
     """A gate, as `declared` says it."""
 
-    kind: Kind
+    kind: GateKind
     reach: Callable[..., Tensor] | None
     """`(rho_k, A > 0, **parameters)`: the ratio at which a token's gradient stops; None where it stops nowhere."""
 
     @property
     def stops(self) -> bool:
         """Whether there are tokens that get no gradient."""
-        return self.kind in (Kind.CLIP, Kind.MASK)
+        return self.kind in (GateKind.CLIP, GateKind.MASK)
 
 
 GATES: dict[str, GateRow] = {}
@@ -71,7 +71,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Gate])
 
 
 def declared(
-    words: str, kind: Kind, *, judged: Judged = Judged.RATIO, reach: Callable[..., Tensor] | None = None
+    words: str, kind: GateKind, *, judged: Judged = Judged.RATIO, reach: Callable[..., Tensor] | None = None
 ) -> Callable[[_Function], _Function]:
     """The row of the gate below, in `GATES` by the function's name; the fields are those of `GateRow`."""
 
@@ -119,14 +119,14 @@ def _margins(
     return torch.where(far_below | far_above, margin, band)
 
 
-@declared("none: every token keeps its gradient", Kind.OPEN)
+@declared("none: every token keeps its gradient", GateKind.OPEN)
 def none(ratios: LogRatios, advantage: Tensor) -> Gate:
     """Every token keeps its gradient."""
     never = torch.zeros_like(advantage, dtype=torch.bool)
     return hard(never, never)
 
 
-@declared("one-sided clip (PPO)", Kind.CLIP, reach=_band)
+@declared("one-sided clip (PPO)", GateKind.CLIP, reach=_band)
 def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """PPO's mask: stop A>0 above 1 + epsilon_high, A<0 below 1 - epsilon_low (S3 eq. 8)."""
     rho = ratios.behavior.exp()
@@ -135,7 +135,7 @@ def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilo
 
 @declared(
     "dual clip (PPO's, and A < 0 far above)",
-    Kind.MASK,
+    GateKind.MASK,
     reach=lambda current, up, *, dual, **band: _band(current, up, **band),
 )
 def dual_clip(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float, dual: float) -> Gate:
@@ -145,14 +145,14 @@ def dual_clip(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsil
     return hard(below=once.side < 0, above=(once.side > 0) | far)
 
 
-@declared("two-sided band (IcePop)", Kind.MASK, reach=_band)
+@declared("two-sided band (IcePop)", GateKind.MASK, reach=_band)
 def two_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """Keep 1 - epsilon_low <= rho <= 1 + epsilon_high, whatever the advantage's sign (S3 eq. 18)."""
     rho, active = ratios.behavior.exp(), advantage != 0
     return hard(below=active & (rho < 1 - epsilon_low), above=active & (rho > 1 + epsilon_high))
 
 
-@declared("ring: band and far outside", Kind.MASK, reach=_margins)
+@declared("ring: band and far outside", GateKind.MASK, reach=_margins)
 def ring(
     ratios: LogRatios,
     advantage: Tensor,
@@ -174,7 +174,7 @@ def ring(
 
 @declared(
     "clip centred at ρ_k (Method One)",
-    Kind.CLIP,
+    GateKind.CLIP,
     judged=Judged.STEP,
     reach=lambda current, up, *, epsilon: current + _either(up, epsilon, -epsilon),
 )
@@ -186,7 +186,7 @@ def adaptive(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
 
 @declared(
     "clip on π_θ/π_k (Method Two)",
-    Kind.CLIP,
+    GateKind.CLIP,
     judged=Judged.STEP,
     reach=lambda current, up, *, epsilon: current * _either(up, 1 + epsilon, 1 - epsilon),
 )
@@ -198,7 +198,7 @@ def incremental(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate
 
 @declared(
     "one-sided clip of the log-ratio (GMPO)",
-    Kind.CLIP,
+    GateKind.CLIP,
     reach=lambda current, up, *, epsilon_log: _either(up, epsilon_log, -epsilon_log).exp(),
 )
 def one_side_log(ratios: LogRatios, advantage: Tensor, *, epsilon_log: float) -> Gate:
@@ -207,14 +207,14 @@ def one_side_log(ratios: LogRatios, advantage: Tensor, *, epsilon_log: float) ->
     return hard(below=(advantage < 0) & (step < -epsilon_log), above=(advantage > 0) & (step > epsilon_log))
 
 
-@declared("mask above a cap (MIS)", Kind.MASK, reach=lambda current, up, *, cap: _either(up, cap, 0.0))
+@declared("mask above a cap (MIS)", GateKind.MASK, reach=lambda current, up, *, cap: _either(up, cap, 0.0))
 def masked(ratios: LogRatios, advantage: Tensor, *, cap: float) -> Gate:
     """Masked importance sampling: nothing of what has a ratio above `cap` counts (S1 7; Liu, Li et al. 2025)."""
     above = (advantage != 0) & (ratios.behavior > math.log(cap))
     return hard(below=torch.zeros_like(above), above=above)
 
 
-@declared("soft gate (SAPO)", Kind.SOFT)
+@declared("soft gate (SAPO)", GateKind.SOFT)
 def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negative: float) -> Gate:
     """SAPO's sech^2(tau (rho - 1) / 2), with a temperature for each sign of the advantage (S4 eq. 118, 120)."""
     tau = torch.full_like(ratios.behavior, tau_negative).masked_fill(advantage > 0, tau_positive)

@@ -65,9 +65,9 @@ class Denominator:
         return (self, *(self.within.chain if self.within else ()))
 
 
-TOKENS = Denominator("n_tokens", Note(Kind.UNDEFINED, "no usable token in this step"))
+ALL_TOKENS = Denominator("n_tokens", Note(Kind.UNDEFINED, "no usable token in this step"))
 CURRENT = Denominator(
-    "n_current", not_logged("logp_current"), known(column("logp_current")), ("logp_current",), within=TOKENS
+    "n_current", not_logged("logp_current"), known(column("logp_current")), ("logp_current",), within=ALL_TOKENS
 )
 SAMPLED = ("logp_behavior", "logp_behavior_train")
 """What ratios divide by: the first of them that is logged (`analysis/runs/tokens.sql`)."""

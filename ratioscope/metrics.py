@@ -28,7 +28,7 @@ import numpy as np
 from ratioscope import estimates
 from ratioscope.batch import flatten
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import INFINITE, RATIOS, TOKENS, UNDEFINED, Metric, Moment, doubt
+from ratioscope.metric import ALL_TOKENS, INFINITE, RATIOS, UNDEFINED, Metric, Moment, doubt
 from ratioscope.notes import Kind, Note
 from ratioscope.tails import Array, pareto_khat, top_share
 from ratioscope.tensors import Tensor, torch
@@ -38,7 +38,7 @@ _GIVEN = {
     "logp_new", "logp_behavior_train", "logp_reference", "advantage", "clip_side", "clipped", "gate", "entropy",
 }  # fmt: skip
 _REQUIRED = {"logp_behavior", "logp_current"}
-_NO_TOKEN = TOKENS.missing.text.replace("step", "batch")
+_NO_TOKEN = ALL_TOKENS.missing.text.replace("step", "batch")
 
 
 class BatchMetrics(dict[str, float]):
@@ -121,7 +121,7 @@ def _why_undefined(metric: Metric) -> str:
         return metric.undefined.text
     if metric.over.columns and metric.over is not RATIOS:
         return f"no finite {' or '.join(metric.over.columns)}"
-    return (metric.undefined if metric.over in (TOKENS, RATIOS) else metric.over.missing).text
+    return (metric.undefined if metric.over in (ALL_TOKENS, RATIOS) else metric.over.missing).text
 
 
 def _transferred(numbers: dict[str, Tensor], tops: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, Array]]:

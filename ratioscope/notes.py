@@ -78,7 +78,7 @@ def cells(note: Note | None) -> dict[str, str]:
     return {"note_kind": note.kind.value if note else "", "note": text_of(note)}
 
 
-def columns(notes: Iterable[Note | None]) -> dict[str, list[str]]:
+def note_columns(notes: Iterable[Note | None]) -> dict[str, list[str]]:
     """The two columns of a table."""
     listed = list(notes)
     return {name: [cells(note)[name] for note in listed] for name in cells(None)}

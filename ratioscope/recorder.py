@@ -38,7 +38,7 @@ from ratioscope.manifest import MANIFEST_NAME, Manifest, now
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
 from ratioscope.table_files import LAST_STEP, Columns, by_key, check_columns, copied, leftovers, write_table_file
-from ratioscope.vocabulary import Vocabulary
+from ratioscope.vocabulary import VocabularyFile
 from ratioscope.whole_files import reason_of, replace_atomically
 from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
 
@@ -93,7 +93,7 @@ class RunRecorder:
         self._seat = Seat(self._disk, writer)
         self._seat.approach(self.folder, resume=resume)
         self._tables = schema.ALL_TABLES
-        self._vocabulary = Vocabulary(self.folder, self._disk, self._seat, vocabulary)
+        self._vocabulary = VocabularyFile(self.folder, self._disk, self._seat, vocabulary)
         try:
             if resume:  # what is damaged is said before the run is taken over
                 self._vocabulary.resume()

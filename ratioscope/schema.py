@@ -47,7 +47,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class DeclaredTable:
     """One declared table: what a row is, which columns identify it, and its columns in writing order."""
 
     name: str
@@ -66,7 +66,7 @@ class Table:
 _INT16, _INT32, _INT64, _FLOAT, _DOUBLE = pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
 _TIME = pa.timestamp("us", tz="UTC")
 
-TOKENS = Table(
+TOKENS = DeclaredTable(
     name="tokens",
     grain="one response token eligible for the loss in update `step`, or held out of it; padding, prompt and tool "
     "tokens are not rows",
@@ -104,7 +104,7 @@ TOKENS = Table(
     ),
 )
 
-SEQUENCES = Table(
+SEQUENCES = DeclaredTable(
     name="sequences",
     grain="one sampled response of update `step`",
     key=("step", "seq_id"),
@@ -156,7 +156,7 @@ HELD_OUT = "held out"
 """In `dropped`: sampled like the batch, for prompt groups that the update did not see. Its tokens are logged with
 logp_current and logp_new, so that an update is judged on what it was not fitted to; no other number takes them."""
 
-STEPS = Table(
+STEPS = DeclaredTable(
     name="steps",
     grain="one update; free float columns are named extra_<name>",
     key=("step",),
@@ -179,7 +179,7 @@ STEPS = Table(
     ),
 )
 
-PROBES = Table(
+PROBES = DeclaredTable(
     name="probes",
     grain="one gradient probe: the terms of the SGA lemma (S1 2) at one update, from independent gradient estimates",
     key=("step", "estimator"),
@@ -206,7 +206,7 @@ PROBES = Table(
     ),
 )
 
-MESSAGES = Table(
+MESSAGES = DeclaredTable(
     name="messages",
     grain="one message of a conversation; its sampled tokens are rows of the tokens table, those of others are not",
     key=("step", "seq_id", "turn"),
@@ -224,7 +224,7 @@ MESSAGES = Table(
     ),
 )
 
-VOCABULARY = Table(
+VOCABULARY = DeclaredTable(
     name="vocabulary",
     grain="one token id that occurs in the run",
     key=("token_id",),
@@ -289,7 +289,7 @@ def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
     return any(kind(found) and kind(declared) for kind in kinds)
 
 
-def check(table: Table, found: pa.Schema, where: str | Path) -> None:
+def check(table: DeclaredTable, found: pa.Schema, where: str | Path) -> None:
     """Hold a file's columns against the declaration; unknown extra columns are allowed.
 
     Raises:

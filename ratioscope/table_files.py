@@ -26,7 +26,7 @@ NONFINITE_KEY = b"ratioscope.nonfinite"
 VERSION_KEY = b"ratioscope.schema_version"
 
 
-def check_columns(table: schema.Table, columns: Columns) -> None:
+def check_columns(table: schema.DeclaredTable, columns: Columns) -> None:
     """Raise a RunFormatError where a required column is missing, or columns differ in length."""
     missing = [column.name for column in table.required if columns.get(column.name) is None and column.name != "step"]
     if missing:
@@ -57,17 +57,17 @@ def check_step(step: int, tables: Mapping[str, Columns | None]) -> None:
             copied(schema.ALL_TABLES[name], columns, step)
 
 
-def to_arrow(table: schema.Table, columns: Columns, step: int) -> pa.Table:
+def to_arrow(table: schema.DeclaredTable, columns: Columns, step: int) -> pa.Table:
     """One step's columns as `copied`, sorted by the table's key."""
     return by_key(table, copied(table, columns, step))
 
 
-def by_key(table: schema.Table, rows: pa.Table) -> pa.Table:
+def by_key(table: schema.DeclaredTable, rows: pa.Table) -> pa.Table:
     """The rows of one step, sorted by the table's key."""
     return rows.sort_by([(name, "ascending") for name in table.key[1:]]) if rows.num_rows > 1 else rows
 
 
-def copied(table: schema.Table, columns: Columns, step: int) -> pa.Table:
+def copied(table: schema.DeclaredTable, columns: Columns, step: int) -> pa.Table:
     """One step's columns as an Arrow table in the declared types: nothing in it is shared with what was given.
 
     Extra columns are kept: `extra_` and `reward_` columns as float32, others as pyarrow infers them.

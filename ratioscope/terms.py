@@ -122,7 +122,7 @@ def finite(x: Term) -> Term:
     return _made("finite", x)
 
 
-def number(x: Term) -> Term:
+def constant(x: Term) -> Term:
     """Whether it is known and not NaN."""
     return _made("number", x)
 
@@ -145,7 +145,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 _NAMES = {"abs": "abs", "exp": "exp", "expm1": "expm1", "ln": "log", "finite": "isfinite"}
 
 
-def evaluate(term: Term, columns: Mapping[str, Any], library: Any, found: dict[Term, Any] | None = None) -> Any:
+def evaluate_term(term: Term, columns: Mapping[str, Any], library: Any, found: dict[Term, Any] | None = None) -> Any:
     """A term of arrays, where NaN is null.
 
     Args:
@@ -159,7 +159,7 @@ def evaluate(term: Term, columns: Mapping[str, Any], library: Any, found: dict[T
         return columns[str(term.leaf)]
     found = {} if found is None else found
     if term not in found:
-        of = [evaluate(part, columns, library, found) for part in term.of]
+        of = [evaluate_term(part, columns, library, found) for part in term.of]
         found[term] = _computed(term.operation, library, *of)
     return found[term]
 

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("ratioscope")
 _NAME = "vocabulary.parquet"
 
 
-class Vocabulary:
+class VocabularyFile:
     """The texts of a run that is being written.
 
     Args:

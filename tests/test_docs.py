@@ -16,7 +16,7 @@ from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
 from ratioscope.manifest import Manifest
 from ratioscope.sources import SOURCES
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from tests.making import docs, questions
 
 ROOT = docs.ROOT
@@ -129,7 +129,7 @@ def test_every_command_parses_and_means_something(monkeypatch: pytest.MonkeyPatc
         named = [word for word in words[1:] if word.startswith("sample_runs") and "nowhere" not in word]
         assert all(any(ROOT.glob(word)) for word in named), where
         if words[0] == "train" and "--resume" not in words:
-            load(words[1], [word for word in words[2:] if re.match(r"[\w.]+=", word)])
+            load_settings(words[1], [word for word in words[2:] if re.match(r"[\w.]+=", word)])
         if words[0] == "explain" and words[1] != words[1].upper():
             assert words[1] in known, where
 

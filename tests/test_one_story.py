@@ -17,17 +17,17 @@ from ratioscope.analysis.diagnosis import RULES, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.drift import sentences as drift
-from ratioscope.analysis.drift.pairs import measure
+from ratioscope.analysis.drift.pairs import measure_pairs
 from ratioscope.analysis.findings import words
 from ratioscope.analysis.findings.facts import Cause, Facts, facts_of, heavy_tails
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.news import to_json
+from ratioscope.analysis.findings.news import alert_json
 from ratioscope.analysis.findings.regime import regime
 from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.analysis.linter import CHECKS
-from ratioscope.analysis.linter.verdict import counted, verdict
+from ratioscope.analysis.linter.verdict import counted_outcomes, log_verdict
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.ratios.distributions import survivals
@@ -96,7 +96,7 @@ def of_findings(findings: Iterable[Finding], run: Run | None = None) -> Iterator
     for finding in findings:
         yield f"{finding.sentence} {finding.why}"
         if run is not None:
-            alert = to_json(run, finding)
+            alert = alert_json(run, finding)
             yield f"{alert['sentence']} {alert['why']}"
 
 
@@ -107,7 +107,7 @@ def said_of(summary: StepSummary, facts: Facts) -> list[str]:
     told_apart = ["cannot tell whether variance" in mode.lower(), "χ²" in verdict["How sure?"]]
     assert told_apart[0] is told_apart[1], (mode, verdict)
     return [
-        drift.headline(facts), drift.path_section(facts), drift.triangle_sentence(facts), regime(facts).sentence,
+        drift.drift_headline(facts), drift.path_section(facts), drift.triangle_sentence(facts), regime(facts).sentence,
         mode, verdict["What happened?"],
     ]  # fmt: skip
 
@@ -122,7 +122,7 @@ def findings_of(name: str) -> list[Finding]:
 def test_every_window_of_every_sample_run_has_one_story(name: str) -> None:
     summary = summary_of(name)
     whole, findings = facts_of(summary), findings_of(name)
-    about_the_run = [overview.headline(summary, whole, findings), *of_findings(findings)]
+    about_the_run = [overview.overview_headline(summary, whole, findings), *of_findings(findings)]
     lag = summary.values["version_lag"]
     fresh = int(lag.index[lag == 0][0]) if (lag == 0).any() else 0
     for steps in ((None, None), (29, 38), (18, 22), (fresh, fresh)):
@@ -220,7 +220,10 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
     facts, subject = opened.facts(), Subject(opened)
     book = notebook.OpenRun(opened)
     texts = [*said_of(opened.summary, facts), *report_of(subject), *book.verdict.splitlines()]
-    about = [overview.headline(opened.summary, facts, opened.findings), *of_findings(opened.findings, opened.run)]
+    about = [
+        overview.overview_headline(opened.summary, facts, opened.findings),
+        *of_findings(opened.findings, opened.run),
+    ]
     assert_one_story(facts, texts, facts, about)
     by_hand, level = bounded_by_hand(tmp_path / "run"), facts.staleness
     assert (level.largest, level.last, level.mean) == pytest.approx(
@@ -238,7 +241,7 @@ def test_damaged_copies_tell_one_story_in_every_room(tmp_path: Path, source: str
     assert facts.fresh is (source in ("mismatch", "fresh"))
     assert facts.updates_logged is (damage in ("whole", "no b'"))
     # What the tokens of the window give is the same path, number by number.
-    pairs = subject.compute(measure, *subject.window().steps, level="token", aggregation="token")
+    pairs = subject.compute(measure_pairs, *subject.window().steps, level="token", aggregation="token")
     of_tokens = drift.of_pairs(facts, pairs)
     for part, same in zip(facts.path.parts, of_tokens.path.parts, strict=True):
         assert (part.cause, part.value) == (same.cause, pytest.approx(same.value, rel=1e-6, abs=1e-9))
@@ -271,12 +274,12 @@ def test_bias_on_its_page_counts_the_steps_that_drift_and_overview_count() -> No
 def test_the_checks_of_a_log_add_up() -> None:
     """It said "24 of 29 passed, 2 could not run" and left three unexplained; and a likely cause was said as the one."""
     opened = open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0")
-    passed, of, *others = map(int, re.findall(r"\d+", counted(opened.remarks)))
+    passed, of, *others = map(int, re.findall(r"\d+", counted_outcomes(opened.remarks)))
     assert passed + sum(others) == of == len(CHECKS)
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
-    assert counted(opened.remarks) in dict(found.pairs)["How sure?"] and counted(opened.remarks) in verdict(
+    assert counted_outcomes(opened.remarks) in dict(found.pairs)["How sure?"] and counted_outcomes(
         opened.remarks
-    )
+    ) in log_verdict(opened.remarks)
     name = "sync_interval20-reinforce-lr0.0003-seed0"
     said = dict(run_verdict(summary_of(name), findings_of(name), [], Limits()).pairs)["Why?"]
     assert said.startswith("Likely")
@@ -312,7 +315,7 @@ def test_findings_of_the_run_and_headlines_of_its_pages_count_the_same_steps() -
     for name in NAMES:
         summary = summary_of(name)
         n = {int(found) for finding in findings_of(name) for found, _ in _COUNT.findall(finding.sentence)}
-        n |= {int(found) for found, _ in _COUNT.findall(drift.headline(facts_of(summary)))}
+        n |= {int(found) for found, _ in _COUNT.findall(drift.drift_headline(facts_of(summary)))}
         assert len(n) <= 1, name
 
 
@@ -367,4 +370,4 @@ def test_a_run_without_a_token_has_no_story(tmp_path: Path) -> None:
     facts = facts_of(summarise(run), Limits(), 7, 9)
     assert facts.path.largest is None and facts.n_steps == 0
     assert drift.path_section(facts) == "No step of the path can be measured here: no step lies in this range."
-    assert drift.headline(facts) == "No step is on disk yet."
+    assert drift.drift_headline(facts) == "No step is on disk yet."

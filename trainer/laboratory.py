@@ -48,7 +48,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Step:
+class Iteration:
     """One iteration: what the bound promises, and what became of it."""
 
     performance: float
@@ -80,7 +80,7 @@ def bound(problem: Problem, policy: Array, candidate: Array, rate: float) -> flo
 
 def conservative_policy_iteration(
     problem: Problem, policy: Array, improve: Callable[[Array], Array] = greedy
-) -> Iterator[Step]:
+) -> Iterator[Iteration]:
     """Iterate S4 4.5 until no candidate promises an improvement.
 
     Args:
@@ -96,7 +96,7 @@ def conservative_policy_iteration(
         rate = min(1.0, (1 - gamma) ** 2 / (4 * gamma) * improvement / largest) if gamma else 1.0
         before, promised = problem.performance(policy), bound(problem, policy, candidate, rate)
         policy = (1 - rate) * policy + rate * candidate
-        yield Step(before, improvement, largest, rate, promised, problem.performance(policy) - before, policy)
+        yield Iteration(before, improvement, largest, rate, promised, problem.performance(policy) - before, policy)
 
 
 def _terms(problem: Problem, policy: Array, candidate: Array) -> tuple[float, float]:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from ratioscope.analysis.clipping.quadrants import QUADRANTS
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
-from ratioscope.analysis.what_if.judging import judge
+from ratioscope.analysis.what_if import STOPPING, Rule, RuleOutcome, Tokens, tokens_of
+from ratioscope.analysis.what_if.judging import judge_tokens
 from ratioscope.filters import FilterRow
 from ratioscope.parameters import Judged
 from ratioscope.tails import Array
@@ -96,7 +96,7 @@ def profile(rule: Rule, seen: Density) -> Profile:
         "version_lag": np.zeros(len(grid), dtype=np.int64),
     }
     positive, negative = (
-        judge(rule, tokens_of(points | {"advantage": np.full(len(grid), sign)}), set()).applied.numpy()
+        judge_tokens(rule, tokens_of(points | {"advantage": np.full(len(grid), sign)}), set()).applied.numpy()
         for sign in (1.0, -1.0)
     )
     about = [_ASSUMED[part.judged] for part in (gate, weight) if part.judged in _ASSUMED][:1]
@@ -105,7 +105,7 @@ def profile(rule: Rule, seen: Density) -> Profile:
     return Profile(np.exp(grid), positive, negative, ", ".join(about))
 
 
-def before_the_gate(outcome: Outcome) -> pd.DataFrame:
+def before_the_gate(outcome: RuleOutcome) -> pd.DataFrame:
     """By advantage and token ratio rho_k: share of Σ|weight A| before the gate, and how much of it the gate takes.
 
     Columns: advantage, ratio, before (share of all), taken (share of the quadrant's; NaN where it has none).

@@ -7,7 +7,7 @@ from ratioscope.analysis.findings.course import sync_period, why_missing
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.gates import GATES, Kind
+from ratioscope.gates import GATES, GateKind
 from ratioscope.manifest import Manifest
 
 SHARES = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
@@ -27,12 +27,12 @@ def cannot_clip(manifest: Manifest, values: pd.DataFrame) -> str:
     gate = GATES.get(str(parts.get("gate"))) if isinstance(parts, dict) else None
     if gate is None or gate.stops or (values[list(SHARES)] > 0).any(axis=None):
         return ""
-    if gate.kind is Kind.OPEN:
+    if gate.kind is GateKind.OPEN:
         return "The algorithm has no gate: it clips no token."
     return "The algorithm's gate damps gradients and stops none: it clips no token."
 
 
-def headline(summary: StepSummary, unclipped: str = "") -> str:
+def clipping_headline(summary: StepSummary, unclipped: str = "") -> str:
     """How much the loss clipped, on which side, and whether it follows the weight syncs.
 
     Args:

@@ -17,29 +17,36 @@ prompt_difference(pairs_by_seed(a, b))                           # reward on the
 """
 
 from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
-from ratioscope.analysis.compare.alignment import AXES, Aligned, Axis, End, align, common_end, ends
+from ratioscope.analysis.compare.alignment import AXES, AlignedMetric, Axis, End, align, common_end, ends
 from ratioscope.analysis.compare.changed_component import Component
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
 from ratioscope.analysis.compare.configuration import configuration, configuration_of, differing_keys
 from ratioscope.analysis.compare.contrast import (
     Difference,
-    difference,
     difference_over,
+    difference_over_runs,
     end_difference,
     probability_of_improvement,
     seeds_needed,
 )
-from ratioscope.analysis.compare.curves import NOTHING, Curve, attribute, attributes, curves, labels, smoothed
+from ratioscope.analysis.compare.curves import NOTHING, SettingCurve, attribute, attributes, curves, labels, smoothed
 from ratioscope.analysis.compare.differences import component_differences, components, differences
-from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, end_value, schedule_words, settings
+from ratioscope.analysis.compare.grouping import (
+    LAST_VALUES,
+    Member,
+    Setting,
+    end_value,
+    grouped_settings,
+    schedule_words,
+)
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
-from ratioscope.analysis.compare.report import Report, report
-from ratioscope.analysis.compare.single_changes import Effect, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.report import ComparisonReport, report
+from ratioscope.analysis.compare.single_changes import ChangeEffect, SingleChange, UnderSchedule, single_changes
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
-from ratioscope.analysis.compare.verdicts.verdict import Answer, verdict
+from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer, ends_better
 from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, margin_words, points
 
 __all__ = [
@@ -47,21 +54,21 @@ __all__ = [
     "LAST_VALUES",
     "MORE_SEEDS",
     "NOTHING",
-    "Aligned",
-    "Answer",
+    "AlignedMetric",
     "Axis",
+    "ChangeEffect",
     "Chosen",
     "Collapse",
+    "ComparisonAnswer",
+    "ComparisonReport",
     "Component",
     "Contest",
-    "Curve",
     "Difference",
-    "Effect",
     "End",
     "Member",
     "PromptDifference",
-    "Report",
     "Setting",
+    "SettingCurve",
     "SingleChange",
     "Standing",
     "UnderSchedule",
@@ -80,13 +87,15 @@ __all__ = [
     "configuration",
     "configuration_of",
     "curves",
-    "difference",
     "difference_over",
+    "difference_over_runs",
     "differences",
     "differing_keys",
     "end_difference",
     "end_value",
     "ends",
+    "ends_better",
+    "grouped_settings",
     "labels",
     "margin_words",
     "over_schedules",
@@ -100,11 +109,9 @@ __all__ = [
     "report",
     "schedule_words",
     "seeds_needed",
-    "settings",
     "single_changes",
     "smoothed",
     "standing",
     "t_interval",
-    "verdict",
     "welch_interval",
 ]

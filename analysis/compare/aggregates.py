@@ -13,7 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Array, Interval, percentile_interval
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, percentile_interval
+from ratioscope.tails import Array
 
 DRAWS = 1_000
 ROWS_AT_ONCE = 50  # their draws stay in the processor's cache

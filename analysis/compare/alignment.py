@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.compare.grouping import LAST_VALUES, Member, Setting, check_metric, end_count, end_value
-from ratioscope.analysis.summary.intervals import Array
 from ratioscope.errors import RatioscopeError
+from ratioscope.tails import Array
 
 Axis = Literal["step", "tokens", "time"]
 
 
 @dataclass(frozen=True)
-class Aligned:
+class AlignedMetric:
     """One metric of several runs over one axis."""
 
     frame: pd.DataFrame
@@ -57,7 +57,7 @@ _UNITS: Mapping[Axis, str] = {"step": "step {:.0f}", "tokens": "{:,.0f} tokens",
 AXIS_NAMES: Mapping[Axis, str] = {"step": "step", "tokens": "tokens", "time": "seconds"}
 
 
-def logged(member: Member, metric: str, by: Axis) -> "pd.Series[float]":
+def logged_values(member: Member, metric: str, by: Axis) -> "pd.Series[float]":
     """A run's values of a metric, indexed by where they lie on the axis; steps without a value are left out.
 
     Raises:
@@ -70,7 +70,7 @@ def logged(member: Member, metric: str, by: Axis) -> "pd.Series[float]":
     return pd.Series(values.to_numpy(), index=pd.Index(places.loc[values.index], name=AXIS_NAMES[by]))
 
 
-def align(members: Iterable[Member], metric: str, by: Axis = "step") -> Aligned:
+def align(members: Iterable[Member], metric: str, by: Axis = "step") -> AlignedMetric:
     """One metric of several runs over one axis.
 
     By step nothing is interpolated: a value stands at its step. By tokens and time the grid has even distances, from
@@ -85,20 +85,20 @@ def align(members: Iterable[Member], metric: str, by: Axis = "step") -> Aligned:
     absent: dict[str, str] = {}
     for member in members:
         try:
-            found[member.run_id] = logged(member, metric, by)
+            found[member.run_id] = logged_values(member, metric, by)
         except RatioscopeError as error:
             absent[member.run_id] = str(error)
     if by == "step":
         frame = pd.DataFrame(found).sort_index()
         frame.index = frame.index.astype("int64").rename("step")
-        return Aligned(frame, absent)
+        return AlignedMetric(frame, absent)
     known = [series for series in found.values() if len(series)]
     if not known:
-        return Aligned(pd.DataFrame(columns=list(found), index=pd.Index([], name=AXIS_NAMES[by])), absent)
+        return AlignedMetric(pd.DataFrame(columns=list(found), index=pd.Index([], name=AXIS_NAMES[by])), absent)
     first, last = min(series.index[0] for series in known), max(series.index[-1] for series in known)
     grid = np.linspace(first, last, max(map(len, known)))
     columns = {run_id: _interpolated(series, grid) for run_id, series in found.items()}
-    return Aligned(pd.DataFrame(columns, index=pd.Index(grid, name=AXIS_NAMES[by])), absent)
+    return AlignedMetric(pd.DataFrame(columns, index=pd.Index(grid, name=AXIS_NAMES[by])), absent)
 
 
 def _interpolated(series: "pd.Series[float]", grid: Array) -> Array:
@@ -172,7 +172,7 @@ def common_end(settings: Sequence[Setting], metric: str, by: Axis = "step") -> E
         member.run_id: series
         for setting in settings
         for member in setting.members
-        if len(series := logged(member, metric, by))
+        if len(series := logged_values(member, metric, by))
     }
     if not every:
         return End(by, np.array([]))
@@ -198,7 +198,7 @@ def ends(setting: Setting, metric: str, end: End) -> "pd.Series[float]":
     """
     found = {}
     for member in setting.members:
-        series = logged(member, metric, end.by)
+        series = logged_values(member, metric, end.by)
         if end.by != "step" and len(series):
             reached = end.places[end.places >= series.index[0]]
             series = pd.Series(_interpolated(series, reached), index=reached)

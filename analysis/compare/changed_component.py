@@ -11,7 +11,7 @@ from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.tasks import is_task_key
 from ratioscope.manifest import Manifest
 
-Kind = Literal["part", "parameters", "setting"]
+ComponentKind = Literal["part", "parameters", "setting"]
 
 _PARTS, _PARAMETERS = "algorithm.parts.", "algorithm.parameters."
 # What a part is called when it does nothing: a change takes it away.
@@ -23,7 +23,7 @@ _SIDE = re.compile(r"_(low|high|positive|negative)$")
 class Component(NamedTuple):
     """What differs between two settings, in the direction of the change."""
 
-    kind: Kind
+    kind: ComponentKind
     names: tuple[str, ...]
     """Keys that change together, such as both sides of a bound; without the words that all of the kind begin with."""
     before: tuple[str, ...]
@@ -54,7 +54,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
     A change has one direction: from what does something to what does not, and from small numbers to large ones. The
     other way round it is none.
     """
-    keys = differing(before, after)
+    keys = differing_settings(before, after)
     parts = [key for key in keys if key.startswith(_PARTS)]
     parameters = [key for key in keys if key.startswith(_PARAMETERS)]
     rest = [key for key in keys if key not in parts and key not in parameters]
@@ -76,14 +76,14 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
 def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
     """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
     flat_a, flat_b = configured(a), configured(b)
-    keys = differing(flat_a, flat_b)
+    keys = differing_settings(flat_a, flat_b)
     parts = [key for key in keys if key.startswith(_PARTS)]
     shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
     names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
     return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
 
 
-def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+def differing_settings(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     """The keys in which two settings (`configured`) differ."""
     return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
 
@@ -97,7 +97,7 @@ def _differs(key: str, a: str, b: str) -> bool:
 
 
 def _in_order(
-    kind: Kind, prefix: str, keys: Sequence[str], before: Mapping[str, str], after: Mapping[str, str]
+    kind: ComponentKind, prefix: str, keys: Sequence[str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> Component | None:
     """The component of these keys, unless the change goes the other way."""
     sides = [tuple(side.get(key, UNSET) for key in keys) for side in (before, after)]
@@ -106,13 +106,13 @@ def _in_order(
     return Component(kind, tuple(key.removeprefix(prefix) for key in keys), *sides)
 
 
-def _rank(values: tuple[str, ...], kind: Kind) -> tuple[bool, tuple[float, ...], tuple[str, ...]]:
+def _rank(values: tuple[str, ...], kind: ComponentKind) -> tuple[bool, tuple[float, ...], tuple[str, ...]]:
     """Which side comes first: parts that do nothing last; numbers by size, other text by letters."""
-    numbers = tuple(map(number, values))
+    numbers = tuple(map(number_in, values))
     return kind == "part" and values[0] in ABSENT, () if None in numbers else numbers, values  # type: ignore[return-value]
 
 
-def number(text: str) -> float | None:
+def number_in(text: str) -> float | None:
     """A configured value as a number; None where it is none."""
     try:
         value = float(text)

@@ -22,7 +22,7 @@ Values = Mapping[int, float]
 """One number a seed."""
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """Whether the data bear a claim out."""
 
     AGREES = "agrees"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """What a study can bear out: `measure` of one setting, or minus that of another, is as expected."""
+    """What a study can bear out: `measure_claim` of one setting, or minus that of another, is as expected."""
 
     text: str
     source: str
@@ -60,7 +60,7 @@ class Judgement:
     """A claim with its number: mean over seeds, 95 % interval (NaN with one seed)."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     value: float
     low: float
     high: float
@@ -70,7 +70,7 @@ class Judgement:
         """One line for the terminal."""
         claim = self.claim
         interval = f"[{self.low:+.3f}, {self.high:+.3f}]" if np.isfinite(self.low) else "no interval"
-        wording = MEASURES[claim.measure][1].format(level=claim.level)
+        wording = CLAIM_MEASURES[claim.measure][1].format(level=claim.level)
         what = f"{claim.preset}: {wording} of {claim.of}" + (f" minus {claim.than}" if claim.than else "")
         margin = f" (margin {claim.margin:g})" if claim.margin else ""
         return f"{what}: {self.value:+.3f} {interval}, {claim.expect}{margin}, {self.seeds} seeds"
@@ -148,7 +148,7 @@ def _clip_growth(summary: StepSummary) -> float:
     return float(frame["clip_fraction"].iloc[-third:].mean() - frame["clip_fraction"].iloc[:third].mean())
 
 
-MEASURES: dict[str, tuple[Callable[..., float], str]] = {
+CLAIM_MEASURES: dict[str, tuple[Callable[..., float], str]] = {
     "end": (_end, "accuracy at the end (mean of the last evaluations)"),
     "change": (_change, "accuracy at the end minus at the start"),
     "updates_to": (_updates_to, "updates until the smoothed accuracy passes {level:g}"),
@@ -163,13 +163,13 @@ MEASURES: dict[str, tuple[Callable[..., float], str]] = {
 }
 
 
-def measure(claim: Claim, summary: StepSummary) -> float:
+def measure_claim(claim: Claim, summary: StepSummary) -> float:
     """The claim's number for one run."""
     more = {"level": claim.level} if claim.measure == "updates_to" else {}
-    return MEASURES[claim.measure][0](summary, **more)
+    return CLAIM_MEASURES[claim.measure][0](summary, **more)
 
 
-def judge(claim: Claim, of: Values, than: Values | None = None) -> Judgement:
+def judge_claim(claim: Claim, of: Values, than: Values | None = None) -> Judgement:
     """Hold a claim against its numbers.
 
     Args:
@@ -181,22 +181,26 @@ def judge(claim: Claim, of: Values, than: Values | None = None) -> Judgement:
     values = np.asarray([of[seed] - (than[seed] if than is not None else 0.0) for seed in seeds])
     values = values[np.isfinite(values)]
     mean, low, high = map(float, t_interval(values))
-    verdict = _verdict(claim, low, high) if len(values) > 1 else Verdict.UNDECIDED
+    verdict = _verdict(claim, low, high) if len(values) > 1 else ClaimVerdict.UNDECIDED
     return Judgement(claim, verdict, mean, low, high, len(values))
 
 
-def sentences(judgements: Sequence[Judgement]) -> list[tuple[Verdict, list[Judgement]]]:
+def sentences(judgements: Sequence[Judgement]) -> list[tuple[ClaimVerdict, list[Judgement]]]:
     """Each sentence with its parts: it agrees where all of them do, and disagrees where one does."""
     found = []
     for _, group in groupby(judgements, key=lambda judgement: judgement.claim.text):
         parts = list(group)
         verdicts = {part.verdict for part in parts}
-        worst = (verdict for verdict in (Verdict.DISAGREES, Verdict.UNDECIDED, Verdict.AGREES) if verdict in verdicts)
+        worst = (
+            verdict
+            for verdict in (ClaimVerdict.DISAGREES, ClaimVerdict.UNDECIDED, ClaimVerdict.AGREES)
+            if verdict in verdicts
+        )
         found.append((next(worst), parts))
     return found
 
 
-def text(judgements: Sequence[Judgement]) -> str:
+def claims_text(judgements: Sequence[Judgement]) -> str:
     """All sentences of a study with their parts, and how many of them the runs bear out."""
     lines = ["What the source finds, and what these runs say (95% intervals over seeds, paired by seed):", ""]
     judged = sentences(judgements)
@@ -206,11 +210,11 @@ def text(judgements: Sequence[Judgement]) -> str:
         lines += [f"            {f'{part.verdict}: ' if several else ''}{part.sentence()}" for part in parts]
     counts = Counter(verdict for verdict, _ in judged)
     return "\n".join(
-        [*lines, "", f"{len(judged)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in Verdict)}"]
+        [*lines, "", f"{len(judged)} claims: {', '.join(f'{counts[verdict]} {verdict}' for verdict in ClaimVerdict)}"]
     )
 
 
-def _verdict(claim: Claim, low: float, high: float) -> Verdict:
+def _verdict(claim: Claim, low: float, high: float) -> ClaimVerdict:
     """Agrees where the whole interval is as expected, disagrees where none of it is."""
     if claim.expect == "below":
         low, high = -high, -low
@@ -219,4 +223,4 @@ def _verdict(claim: Claim, low: float, high: float) -> Verdict:
         outside = low > claim.margin or high < -claim.margin
     else:
         inside, outside = low > claim.margin, high <= claim.margin
-    return Verdict.AGREES if inside else Verdict.DISAGREES if outside else Verdict.UNDECIDED
+    return ClaimVerdict.AGREES if inside else ClaimVerdict.DISAGREES if outside else ClaimVerdict.UNDECIDED

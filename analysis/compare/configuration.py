@@ -24,14 +24,14 @@ def configuration_of(manifest: Manifest) -> dict[str, Any]:
         "model": manifest.model,
         "task": manifest.task,
     }
-    return dict(flatten(sections)) | {"updates": manifest.planned_updates}
+    return dict(flatten_settings(sections)) | {"updates": manifest.planned_updates}
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     """The leaves of nested mappings, by their keys joined with dots."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
+            yield from flatten_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

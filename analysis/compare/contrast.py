@@ -22,10 +22,11 @@ from ratioscope.analysis.compare.aggregates import (
     t_interval,
     welch_interval,
 )
-from ratioscope.analysis.compare.alignment import Aligned, Axis, End, align, ends
+from ratioscope.analysis.compare.alignment import AlignedMetric, Axis, End, align, ends
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import width
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Array, Interval
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval
+from ratioscope.tails import Array
 
 POWER = 0.8
 # An interval narrower than this part of the difference is rounding: with few evaluation prompts, two seeds often agree.
@@ -74,10 +75,10 @@ def end_difference(a: Setting, b: Setting, metric: str, end: End) -> Difference:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     x, y = ends(a, metric, end), ends(b, metric, end)
-    return difference(x, y, width(metric, (a, b), np.concatenate([x, y])))
+    return difference_over_runs(x, y, width(metric, (a, b), np.concatenate([x, y])))
 
 
-def difference(a: "pd.Series[float]", b: "pd.Series[float]", most: float = inf) -> Difference:
+def difference_over_runs(a: "pd.Series[float]", b: "pd.Series[float]", most: float = inf) -> Difference:
     """The difference of two settings from one number a seed, indexed by seed (`Member.unit`).
 
     Args:
@@ -112,7 +113,7 @@ def difference(a: "pd.Series[float]", b: "pd.Series[float]", most: float = inf) 
 
 
 def p_over_seeds(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
-    """The p value of `difference` alone, which costs no resampling."""
+    """The p value of `difference_over_runs` alone, which costs no resampling."""
     paired, a, b = _pair(a, b)
     x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     with np.errstate(invalid="ignore"):
@@ -156,7 +157,7 @@ def _pair(a: "pd.Series[float]", b: "pd.Series[float]") -> tuple[bool, "pd.Serie
     return (True, a[shared], b[shared]) if len(shared) > 1 else (False, a.sort_index(), b.sort_index())
 
 
-def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, Aligned]:
+def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, AlignedMetric]:
     """A - B along the axis: difference, low, high (95 % by t, as in `Difference`) and seeds; and the aligned runs.
 
     Seeds are those of the smaller side that have a value there; rows in which a side has none are left out.

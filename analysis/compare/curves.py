@@ -21,7 +21,7 @@ _NAMES = ("algorithm", "variant", "schedule")
 
 
 @dataclass(frozen=True)
-class Curve:
+class SettingCurve:
     """One setting along the axis."""
 
     setting: Setting
@@ -81,7 +81,7 @@ def curves(
     by: Axis = "step",
     statistic: StatisticName = "mean",
     window: int = 1,
-) -> list[Curve]:
+) -> list[SettingCurve]:
     """Each setting along one common axis, over its seeds; in the order of the settings.
 
     Args:
@@ -100,7 +100,7 @@ def curves(
     for setting in settings:
         seeds, frame = setting.by_seed(logged), aggregate(setting.by_seed(drawn), statistic)
         seeds = seeds.dropna(how="all")
-        found.append(Curve(setting, frame.dropna(subset=["value"]), _centre(seeds, statistic), seeds))
+        found.append(SettingCurve(setting, frame.dropna(subset=["value"]), _centre(seeds, statistic), seeds))
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys, flatten
+from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys, flatten_settings
 from ratioscope.analysis.compare.grouping import Member, Setting
 
 
@@ -24,7 +24,7 @@ def components(settings: Sequence[Setting]) -> pd.DataFrame:
     Parts come first, in the order of the manifest (advantage, selection, ..., step); "-" where an algorithm has none.
     """
     algorithms = [setting.members[0].run.manifest.algorithm for setting in settings]
-    columns = [dict(flatten({key: algorithm.get(key, {}) for key in _COMPONENTS})) for algorithm in algorithms]
+    columns = [dict(flatten_settings({key: algorithm.get(key, {}) for key in _COMPONENTS})) for algorithm in algorithms]
     names = sorted(dict.fromkeys(name for column in columns for name in column), key=_section)
     table = [[str(column.get(name, UNSET)) for column in columns] for name in names]
     index = pd.Index([name.partition(".")[2] for name in names], name="component")

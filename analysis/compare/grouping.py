@@ -117,7 +117,7 @@ def end_value(series: "pd.Series[float]", count: int | None = None) -> float:
     return float(values.iloc[-(count or end_count(len(values))) :].mean())
 
 
-def settings(members: Iterable[Member]) -> list[Setting]:
+def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     """Group runs that differ in their seed only; fresh data first, as S3 figure 3 orders its columns."""
     members = list(members)
     flat = {member.run_id: configuration(member.run) for member in members}

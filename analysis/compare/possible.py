@@ -6,9 +6,10 @@ import numpy as np
 
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.reward_scale import reward_scale
-from ratioscope.analysis.summary.intervals import Array, Interval
+from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.catalogue.total_variation import DISTANCES
+from ratioscope.tails import Array
 
 
 def possible(metric: str, settings: Iterable[Setting], values: Array) -> Interval:

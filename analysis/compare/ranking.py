@@ -9,8 +9,8 @@ from ratioscope.analysis.compare.aggregates import DRAWS, FEWEST_RESAMPLED, Stat
 from ratioscope.analysis.compare.alignment import End, common_end, ends
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import possible
-from ratioscope.analysis.summary.intervals import Array
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.tails import Array
 
 
 def ranking(settings: Sequence[Setting], metric: str, end: End | None = None) -> pd.DataFrame:

@@ -10,14 +10,14 @@ from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED, band_words
 from ratioscope.analysis.compare.alignment import Axis
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
 from ratioscope.analysis.compare.differences import component_differences, differences
-from ratioscope.analysis.compare.grouping import Member, settings
+from ratioscope.analysis.compare.grouping import Member, grouped_settings
 from ratioscope.analysis.compare.verdicts.collapses import Collapse
 from ratioscope.analysis.compare.verdicts.separation import Separation
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
-from ratioscope.analysis.compare.verdicts.verdict import Answer
+from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import number
-from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.findings.plain import json_value
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
@@ -26,7 +26,7 @@ from ratioscope.schema import SCHEMA_VERSION
 
 
 @dataclass(frozen=True)
-class Report:
+class ComparisonReport:
     """Settings ranked, the best one of each schedule against each of the others, and in what they differ."""
 
     chosen: Chosen
@@ -35,7 +35,7 @@ class Report:
     differences: pd.DataFrame
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[ComparisonAnswer, ...]:
         """The best of each schedule against each of the others."""
         return tuple(answer for contest in self.standing.contests for answer in contest.answers)
 
@@ -47,7 +47,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The stable shape of `ratioscope compare --json`: undefined is null."""
         found = self.standing
-        return plain(
+        return json_value(
             {
                 "schema_version": SCHEMA_VERSION,
                 "metric": found.metric,
@@ -101,7 +101,7 @@ _LEGEND = {
 _SIDE_BY_SIDE = 4
 
 
-def _pairs_head(answers: Sequence[Answer]) -> str:
+def _pairs_head(answers: Sequence[ComparisonAnswer]) -> str:
     """What the sentences of the pairs are, and what those of a single seed would all repeat."""
     said = "95%, not corrected for their number, so more differ here than when all are judged together"
     if any(min(answer.difference.seeds) < 2 for answer in answers):
@@ -109,7 +109,7 @@ def _pairs_head(answers: Sequence[Answer]) -> str:
     return f"The best against each of the others, each by itself ({said}):"
 
 
-def _pair(answer: Answer) -> str:
+def _pair(answer: ComparisonAnswer) -> str:
     return answer.here if min(answer.difference.seeds) < 2 else answer.sentence
 
 
@@ -130,7 +130,7 @@ def _ranking(found: Standing) -> pd.DataFrame:
     return table[shown].set_index("setting")
 
 
-def report(members: Sequence[Member], metric: str | None = None, by: Axis = "step") -> Report:
+def report(members: Sequence[Member], metric: str | None = None, by: Axis = "step") -> ComparisonReport:
     """Compare runs.
 
     Args:
@@ -140,7 +140,7 @@ def report(members: Sequence[Member], metric: str | None = None, by: Axis = "ste
         RatioscopeError: the runs are fewer than two settings, the metric is not in the catalogue, no run has a value of
             it or of a sensible one, or a run does not have the axis.
     """
-    groups = settings(members)
+    groups = grouped_settings(members)
     chosen = chosen_metric(groups, metric)
     if len(groups) < 2:
         raise RatioscopeError(
@@ -151,7 +151,7 @@ def report(members: Sequence[Member], metric: str | None = None, by: Axis = "ste
     stands = standing(groups, chosen.metric, by)
     if not any(len(end.places) for end in stands.ends):
         raise RatioscopeError(f"None of the runs has a value of {chosen.metric}; choose another metric.")
-    return Report(chosen, stands, component_differences(groups), differences(members))
+    return ComparisonReport(chosen, stands, component_differences(groups), differences(members))
 
 
 def _table(frame: pd.DataFrame) -> str:

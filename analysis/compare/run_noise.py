@@ -14,11 +14,12 @@ from math import hypot, isfinite, sqrt
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-from ratioscope.analysis.compare.alignment import AXES, End, ends, logged
+from ratioscope.analysis.compare.alignment import AXES, End, ends, logged_values
 from ratioscope.analysis.compare.grouping import Member, Setting
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Array, Interval
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval
 from ratioscope.notes import Kind, Note, remark
+from ratioscope.tails import Array
 
 EVALUATIONS = "eval_accuracy"
 _Z = float(ndtri((1 + LEVEL) / 2))
@@ -88,14 +89,14 @@ class RunDifference:
         return Number(label, self.value, *self.interval, note).to_json() | {"p_value": p_value}
 
 
-def noise_of(setting: Setting, metric: str, end: End) -> Noise:
+def noise_of_runs(setting: Setting, metric: str, end: End) -> Noise:
     """How well the end of a setting's runs is known.
 
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     by_seed = ends(setting, metric, end)
-    members = [member for member in setting.members if len(logged(member, metric, end.by))]
+    members = [member for member in setting.members if len(logged_values(member, metric, end.by))]
     value = float(by_seed.mean()) if len(by_seed) else float("nan")
     if not np.isfinite(value):
         return Noise(value, reason="a run has no finite end")

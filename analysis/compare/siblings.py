@@ -6,7 +6,7 @@ siblings("mine", {"mine": manifest, "other": other})
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ratioscope.analysis.compare.changed_component import changed_component, configured_in, differing
+from ratioscope.analysis.compare.changed_component import changed_component, configured_in, differing_settings
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.manifest import Manifest
 
@@ -47,7 +47,7 @@ def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, .
 
 def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manifest) -> Sibling | None:
     other = configured_in(there)
-    keys = differing(flat, other)
+    keys = differing_settings(flat, other)
     if here.seed != there.seed or not keys:
         if keys or None in (here.seed, there.seed) or here.seed == there.seed:
             return None

@@ -15,24 +15,24 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import t_interval
-from ratioscope.analysis.compare.alignment import Axis, End, align, common_end, ends, logged
+from ratioscope.analysis.compare.alignment import Axis, End, align, common_end, ends, logged_values
 from ratioscope.analysis.compare.changed_component import Component, changed_component, configured
-from ratioscope.analysis.compare.contrast import ROUNDING, Difference, difference
+from ratioscope.analysis.compare.contrast import ROUNDING, Difference, difference_over_runs
 from ratioscope.analysis.compare.curves import smoothed
 from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.compare.tasks import tasks
-from ratioscope.analysis.compare.verdicts.verdict import names, why_not
+from ratioscope.analysis.compare.verdicts.verdict import setting_names, why_not
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
-Verdict = Literal["better", "worse", "alike", "cannot tell"]
+ChangeVerdict = Literal["better", "worse", "alike", "cannot tell"]
 
 # Of what an interval is over: these have none.
 ONE_SEED, NO_VALUE = "one seed each", "no value"
 
 
-class Effect(NamedTuple):
+class ChangeEffect(NamedTuple):
     """After minus before, in the metric's unit whichever way is better."""
 
     value: float
@@ -56,7 +56,7 @@ class UnderSchedule:
     fall: Difference
     """Of the fall from the best running mean to the end: above 0, the change makes it less stable."""
     margin: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     reason: str
     """Why it is unknown, and what to do; else empty."""
 
@@ -72,12 +72,12 @@ class SingleChange:
     metric: str
     schedules: tuple[UnderSchedule, ...]
     """In the settings' order, fresh data first."""
-    end: Effect
+    end: ChangeEffect
     """Mean over schedules, each of which counts once; over seeds where there is one schedule only."""
-    speed: Effect
-    fall: Effect
+    speed: ChangeEffect
+    fall: ChangeEffect
     margin: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     """Of the end: alike where the interval lies within the margin, else better or worse where it leaves out 0."""
     reason: str
     """Why it is unknown, and what to do; else empty."""
@@ -93,12 +93,12 @@ class SingleChange:
         return tuple(place for place in self.schedules if _trades(place, orientation(self.metric)))
 
     @property
-    def faster(self) -> Verdict:
+    def faster(self) -> ChangeVerdict:
         """Better: it has more in the first half."""
         return _verdict_of(self.speed, self.margin, orientation(self.metric))
 
     @property
-    def steadier(self) -> Verdict:
+    def steadier(self) -> ChangeVerdict:
         """Better: it falls less from its best to its end."""
         return _verdict_of(self.fall, self.margin, -1)
 
@@ -174,7 +174,7 @@ def _falls(setting: Setting, metric: str, end: End) -> dict[str, float]:
     for member, mean in zip(setting.members, smoothed([setting], metric, len(end.places))[0].members, strict=True):
         last = better * ends(replace(setting, members=(member,)), metric, end)
         if len(last):
-            means = better * logged(mean, metric, end.by)
+            means = better * logged_values(mean, metric, end.by)
             value = float(last.iloc[0])
             found[member.run_id] = max(float(means[means.index <= end.until].max()), value) - value
     return found
@@ -188,11 +188,13 @@ def _by_seed(setting: Setting, of_runs: Mapping[str, float]) -> "pd.Series[float
 def _under(
     settings: Sequence[Setting], measures: Sequence[_Measures], metric: str, most: float, before: int, after: int
 ) -> UnderSchedule:
-    end, speed, fall = (difference(*pair, most) for pair in zip(measures[after], measures[before], strict=True))
+    end, speed, fall = (
+        difference_over_runs(*pair, most) for pair in zip(measures[after], measures[before], strict=True)
+    )
     a, b = settings[after], settings[before]
     allowed = margin(metric, float(measures[before].end.mean()))
     verdict = _verdict_of(_effect(end), allowed, orientation(metric))
-    reason = why_not(end, *names(a, b), metric) if verdict == "cannot tell" else ""
+    reason = why_not(end, *setting_names(a, b), metric) if verdict == "cannot tell" else ""
     return UnderSchedule(a.schedule, b, a, end, speed, fall, allowed, verdict, reason)
 
 
@@ -205,7 +207,7 @@ def _change(component: Component, metric: str, schedules: Sequence[UnderSchedule
     return SingleChange(component, of, to, metric, tuple(schedules), end, speed, fall, allowed, verdict, reason)
 
 
-def _over(schedules: Sequence[Difference], most: float) -> Effect:
+def _over(schedules: Sequence[Difference], most: float) -> ChangeEffect:
     """Over schedules as blocks, one difference of means from each; a schedule in which a side has no value is none."""
     known = [found for found in schedules if min(found.seeds)]
     if len(known) < 2:
@@ -213,12 +215,12 @@ def _over(schedules: Sequence[Difference], most: float) -> Effect:
     values = np.array([found.value for found in known])
     basis = f"paired over {len(known)} schedules"
     if not np.isfinite(values).all():
-        return Effect(float("nan"), NO_INTERVAL, basis)
+        return ChangeEffect(float("nan"), NO_INTERVAL, basis)
     mean, low, high = map(float, np.clip(t_interval(values), -most, most))
-    return Effect(mean, Interval(low, high) if high - low > ROUNDING * abs(mean) else NO_INTERVAL, basis)
+    return ChangeEffect(mean, Interval(low, high) if high - low > ROUNDING * abs(mean) else NO_INTERVAL, basis)
 
 
-def _effect(found: Difference) -> Effect:
+def _effect(found: Difference) -> ChangeEffect:
     after, before = found.seeds
     if not min(after, before):
         basis = NO_VALUE
@@ -228,10 +230,10 @@ def _effect(found: Difference) -> Effect:
         basis = f"paired over {after} seeds"
     else:
         basis = f"unpaired, {after} and {before} seeds"
-    return Effect(found.value, found.interval, basis)
+    return ChangeEffect(found.value, found.interval, basis)
 
 
-def _verdict_of(effect: Effect, allowed: float, better: int) -> Verdict:
+def _verdict_of(effect: ChangeEffect, allowed: float, better: int) -> ChangeVerdict:
     low, high = effect.interval
     if -allowed <= low and high <= allowed:
         return "alike"
@@ -250,7 +252,7 @@ def _trades(place: UnderSchedule, better: int) -> bool:
     return bool(directions[0] and directions[0] == directions[1])
 
 
-def _why_not(end: Effect, schedules: Sequence[UnderSchedule]) -> str:
+def _why_not(end: ChangeEffect, schedules: Sequence[UnderSchedule]) -> str:
     known = [under for under in schedules if min(under.end.seeds)]
     if len(known) < 2:
         return (known or list(schedules))[0].reason

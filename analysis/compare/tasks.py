@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ratioscope.analysis.compare.configuration import flatten
+from ratioscope.analysis.compare.configuration import flatten_settings
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.reward_scale import RewardScale, reward_scale
 
@@ -60,7 +60,7 @@ _Identity = tuple[tuple[str, str], ...]
 
 
 def _identity(task: Mapping[str, Any]) -> _Identity:
-    return tuple(sorted((key, str(value)) for key, value in flatten(task) if key not in _SAME_TASK))
+    return tuple(sorted((key, str(value)) for key, value in flatten_settings(task) if key not in _SAME_TASK))
 
 
 def _words(identity: _Identity, among: Sequence[_Identity]) -> str:

@@ -24,7 +24,7 @@ from ratioscope.analysis.diagnosis import (
 )
 from ratioscope.analysis.diagnosis.collapse import with_cause
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
-from ratioscope.analysis.diagnosis.rule import RULES, Rule
+from ratioscope.analysis.diagnosis.rule import RULES, FindingRule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.analysis.runs.store import Run
@@ -33,8 +33,8 @@ from ratioscope.analysis.summary.summary import StepSummary
 __all__ = [
     "RULES",
     "Finding",
+    "FindingRule",
     "Number",
-    "Rule",
     "RunEvidence",
     "Severity",
     "diagnose",

@@ -8,7 +8,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import RunEvidence, Steps
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, StepTuple
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -89,7 +89,7 @@ def _nothing_asked(evidence: RunEvidence) -> Finding | None:
 @rule("diverged", order=20, page="overview", group=None, absence=True, outcome=True, cause=False)
 def run_has_diverged(evidence: RunEvidence) -> Finding | None:
     """From some step to the end loss or gradient norm are not finite, or most rows unusable, and were not before."""
-    lost: dict[str, Steps] = {}
+    lost: dict[str, StepTuple] = {}
     for name, bad in _bad(evidence).items():
         since = _since(bad)
         if since:
@@ -214,7 +214,7 @@ def _bad(evidence: RunEvidence) -> dict[str, "pd.Series[bool]"]:
     return bad | {_REWARD: unusable(reward.isna().where(reward.notna()))}
 
 
-def _since(bad: "pd.Series[bool]") -> Steps:
+def _since(bad: "pd.Series[bool]") -> StepTuple:
     """The steps of the last stretch, where it is bad up to the end and there is a good step before it.
 
     From a stretch as long as the last one it recovered before: a scaled loss that overflows skips single updates.
@@ -245,7 +245,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _finding(
-    evidence: RunEvidence, sentence: str, steps: Steps, why: str, do: str, *numbers: Number,
+    evidence: RunEvidence, sentence: str, steps: StepTuple, why: str, do: str, *numbers: Number,
     severity: Severity = Severity.CRITICAL,
 ) -> Finding:  # fmt: skip
     return Finding(

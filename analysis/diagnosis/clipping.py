@@ -9,7 +9,7 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.gates import Kind
+from ratioscope.gates import GateKind
 from ratioscope.parameters import Judged
 
 _FRACTIONS = {
@@ -83,7 +83,7 @@ def clip_never_binds(evidence: RunEvidence) -> Finding | None:
     far = _far(clipped, lowest, highest)
     if (gate and not gate.stops) or not len(clipped) or clipped.max() > 0 or not evidence.often(far):
         return None
-    if (gate is None or gate.kind is Kind.CLIP) and len(evidence.reached):
+    if (gate is None or gate.kind is GateKind.CLIP) and len(evidence.reached):
         lowest, highest = (evidence.reached[end].reindex(clipped.index) for end in ("low", "high"))
         far = _far(clipped, lowest, highest)
         if not evidence.often(far):

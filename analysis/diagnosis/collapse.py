@@ -8,7 +8,7 @@ from typing import Any
 from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import level
@@ -17,7 +17,7 @@ from ratioscope.catalogue import CATALOGUE
 
 # What can go wrong before the reward does, and in which direction: +1 up, -1 down, 0 both.
 CANDIDATES = {
-    UPDATE: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
+    UPDATE_METRIC: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
     "kl_to_initial": 1, "entropy": 0,
 }  # fmt: skip
 

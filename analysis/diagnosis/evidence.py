@@ -11,10 +11,18 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.engine.measured import TOKENS, measure
+from ratioscope.analysis.engine.measured import MEASURED_TOKENS, measure_engine
 from ratioscope.analysis.engine.verdict import EngineFacts, engine_by_step, engine_facts
 from ratioscope.analysis.findings.evidence import Evidence
-from ratioscope.analysis.findings.facts import ROUNDING_TV, Cause, Facts, Level, facts_of, parts_by_step, steps_above
+from ratioscope.analysis.findings.facts import (
+    ROUNDING_TV,
+    Cause,
+    DriftLevel,
+    Facts,
+    facts_of,
+    parts_by_step,
+    steps_above,
+)
 from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
@@ -28,7 +36,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import SAMPLED
 
 Series = pd.Series
-Steps = tuple[int, ...]
+StepTuple = tuple[int, ...]
 
 LATEST = 20
 """How many of the last steps rules read the tokens of."""
@@ -107,7 +115,7 @@ class RunEvidence(Evidence):
         if self.run is not None and len(n_tokens) and (len(tv) < _LEAST_STEPS or tv.mean() > ROUNDING_TV):
             log = self.log
             if log.has("logp_behavior") and (log.has_versions or log.has("logp_behavior_train")):
-                measured = measure(self.run, *window_of(self.run, n_tokens, (None, None), TOKENS).steps)
+                measured = measure_engine(self.run, *window_of(self.run, n_tokens, (None, None), MEASURED_TOKENS).steps)
         return engine_facts(self.summary, self.facts, measured, self.setup)
 
     @cached_property
@@ -115,7 +123,7 @@ class RunEvidence(Evidence):
         """The run's place between bias and variance."""
         return regime(self.facts, self.setup)
 
-    def over(self, level: Level) -> "Series[float]":
+    def over(self, level: DriftLevel) -> "Series[float]":
         """The series of a distance in the steps that are above its limit."""
         return self.values[level.key].loc[list(level.over)]
 
@@ -201,7 +209,7 @@ def share_text(steps: "Series[float]", evidence: RunEvidence) -> str:
     return f"in {len(steps)} of {len(evidence.values)} steps"
 
 
-def steps_of(series: "Series[float]") -> Steps:
+def steps_of(series: "Series[float]") -> StepTuple:
     return tuple(int(step) for step in series.index)
 
 

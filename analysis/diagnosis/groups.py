@@ -6,13 +6,13 @@ A rule names its group in its declaration, and nothing calls a group fine while 
 from collections.abc import Callable
 from enum import Enum
 
-from ratioscope.analysis.findings.facts import Facts, Level, heavy_tails
+from ratioscope.analysis.findings.facts import DriftLevel, Facts, heavy_tails
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import at_most
 from ratioscope.analysis.summary.summary import StepSummary
 
 
-def _of_level(name: str, level: Level) -> str:
+def _of_level(name: str, level: DriftLevel) -> str:
     return "" if level.over else at_most(name, level)
 
 

@@ -13,7 +13,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.window import Steps, Window
+from ratioscope.analysis.runs.window import FirstLast, Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.cache import Entry, entry_of
 from ratioscope.notes import Kind, Note
@@ -23,18 +23,18 @@ CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRun:
     """What is said of a run."""
 
     remarks: list[Finding]
     """Of the linter, worst first, about the steps in `checked`."""
     findings: list[Finding]
     """Worst first; about the whole run."""
-    checked: Steps
+    checked: FirstLast
     """The steps that the linter looked at: all (None, None), or the latest ones of a long log."""
 
 
-def judged(run: Run, summary: StepSummary, limits: Limits) -> Judged:
+def judged(run: Run, summary: StepSummary, limits: Limits) -> JudgedRun:
     """What `lint` and `diagnose` say; from disk where the same run, limits and rules were judged before.
 
     Raises:
@@ -51,10 +51,10 @@ def judged(run: Run, summary: StepSummary, limits: Limits) -> Judged:
         findings = diagnose(summary, run, limits, remarks)
     if not live:
         kept.put(json.dumps({"remarks": _fields(remarks), "findings": _fields(findings)}, default=float).encode())
-    return Judged(remarks, findings, checked)
+    return JudgedRun(remarks, findings, checked)
 
 
-def _checked(run: Run, summary: StepSummary, tokens: int) -> Steps:
+def _checked(run: Run, summary: StepSummary, tokens: int) -> FirstLast:
     """All steps, or the latest ones with so many tokens."""
     n_tokens = summary.values["n_tokens"]
     if not n_tokens.sum() > tokens:
@@ -63,17 +63,17 @@ def _checked(run: Run, summary: StepSummary, tokens: int) -> Steps:
     return first, last if run.status == "running" else None
 
 
-def _kept(run: Run, limits: Limits, checked: Steps) -> Entry:
+def _kept(run: Run, limits: Limits, checked: FirstLast) -> Entry:
     files = (file.identity for files in run.files.values() for file in files)
     manifest = {key: value for key, value in asdict(run.manifest).items() if key != "heartbeat"}
     settings = (json.dumps(part, sort_keys=True) for part in (manifest, asdict(limits), checked, run.problems))
     return entry_of("findings", *files, *settings)
 
 
-def _read(contents: bytes, checked: Steps) -> Judged:
+def _read(contents: bytes, checked: FirstLast) -> JudgedRun:
     fields = json.loads(contents)
     remarks, findings = ([_finding(each) for each in fields[of]] for of in ("remarks", "findings"))
-    return Judged(remarks, findings, checked)
+    return JudgedRun(remarks, findings, checked)
 
 
 def _fields(of: Sequence[Finding]) -> list[dict[str, Any]]:

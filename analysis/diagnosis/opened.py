@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratioscope.analysis.diagnosis.kept import Judged, judged
+from ratioscope.analysis.diagnosis.kept import JudgedRun, judged
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.findings.limits import Limits, limits_of, moved
+from ratioscope.analysis.findings.limits import Limits, limits_of, moved_limits
 from ratioscope.analysis.runs.store import Run, open_run
-from ratioscope.analysis.runs.window import Steps, Window
+from ratioscope.analysis.runs.window import FirstLast, Window
 from ratioscope.analysis.summary.summary import StepSummary, Summariser
 
 
@@ -24,7 +24,7 @@ class Opened:
     run_id: str
     run: Run
     summary: StepSummary
-    judged: Judged
+    judged: JudgedRun
     limits: Limits
     thresholds_file: str = ""
     """The file that they were read from, where one was named."""
@@ -47,7 +47,7 @@ class Opened:
     @property
     def moved_limits(self) -> str:
         """Which file moved the limits, where nobody named one; one sentence, or nothing."""
-        return "" if self.thresholds_file else moved(self.run.folder, self.limits)
+        return "" if self.thresholds_file else moved_limits(self.run.folder, self.limits)
 
     @property
     def checked(self) -> Window:
@@ -55,7 +55,7 @@ class Opened:
         (first, last), index = self.judged.checked, self.summary.values.index
         return Window.of(self.run, int(index[0]) if first is None else first, int(index[-1]) if last is None else last)
 
-    def facts(self, steps: Steps = (None, None)) -> Facts:
+    def facts(self, steps: FirstLast = (None, None)) -> Facts:
         """What is so about these steps."""
         return facts_of(self.summary, self.limits, *steps)
 

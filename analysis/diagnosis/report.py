@@ -8,11 +8,11 @@ from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import logged
-from ratioscope.analysis.findings.plain import plain
-from ratioscope.analysis.linter.verdict import verdict
+from ratioscope.analysis.findings.plain import json_value
+from ratioscope.analysis.linter.verdict import log_verdict
 
 
-def text(opened: Opened) -> str:
+def diagnosis_text(opened: Opened) -> str:
     """One paragraph a finding: severity and sentence, cause and remedy; then what makes the log doubtful, what no rule
     could look at, and what holds for every number of this log."""
     lines = [
@@ -25,7 +25,7 @@ def text(opened: Opened) -> str:
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
     broken = any(finding.rule == log_is_broken.name for finding in opened.findings)
     if not broken and opened.problems:
-        lines.append(verdict(opened.remarks))
+        lines.append(log_verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
     log = logged(opened.run)
@@ -40,7 +40,7 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "run": opened.run.manifest.name,
         "thresholds": asdict(opened.limits),
         "thresholds_moved": opened.moved_limits or None,
-        "log": verdict(opened.remarks),
+        "log": log_verdict(opened.remarks),
         "not_seen": not_seen(opened.summary, opened.facts()),
     }
 
@@ -52,7 +52,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity.word,
         "sentence": finding.sentence,
         "metric": finding.metric,
-        "limit": plain(finding.limit),
+        "limit": json_value(finding.limit),
         "steps": list(finding.steps),
         "numbers": [number.to_json() for number in finding.numbers],
         "why": finding.why,

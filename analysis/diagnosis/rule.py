@@ -13,14 +13,14 @@ from math import isnan
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.groups import Group
-from ratioscope.analysis.findings.declared import Declared, put
+from ratioscope.analysis.findings.declared import DeclaredFinding, put
 from ratioscope.analysis.findings.finding import Finding
 
 Look = Callable[[RunEvidence], Finding | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Rule(Declared):
+class FindingRule(DeclaredFinding):
     """What there is to know of a rule but its finding."""
 
     group: Group | None
@@ -51,7 +51,7 @@ class Rule(Declared):
         return replace(finding, rule=self.name, numbers=known)
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, FindingRule] = {}
 """By name; causes before their consequences, a fall of what the run is for before the measures that may explain it."""
 
 
@@ -59,11 +59,11 @@ def rule(
     name: str, *, order: int, page: str, group: Group | None, words: str = "", explains: Iterable[str] = (),
     outcome: bool = False, absence: bool = False, of_the_log: bool = False, cause: bool = True,
     of_the_sampler: bool = False, another_rule: bool = False,
-) -> Callable[[Look], Rule]:  # fmt: skip
-    """The declaration of the rule below; the arguments are the fields of `Rule`."""
+) -> Callable[[Look], FindingRule]:  # fmt: skip
+    """The declaration of the rule below; the arguments are the fields of `FindingRule`."""
     others = frozenset(explains)
     facts = (order, page, group, words, others, outcome, absence, of_the_log, cause, of_the_sampler, another_rule)
-    return lambda function: put(Rule(name, function, *facts), RULES)
+    return lambda function: put(FindingRule(name, function, *facts), RULES)
 
 
 def rule_words(name: str) -> str:

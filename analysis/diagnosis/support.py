@@ -9,11 +9,11 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.engine.sentences import exceeded
-from ratioscope.analysis.engine.verdict import Kind, Verdict
+from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.setup import ENGINE, TRUNCATION, smoothing_of, unusual
+from ratioscope.analysis.findings.setup import ENGINE_DEFAULTS, TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.schema import DROPPED
@@ -26,7 +26,7 @@ _MOST = 0.5
 def engine_differs(evidence: RunEvidence) -> Finding | None:
     """The engine hurts (`analysis.engine.verdict`), or is more than age adds and than is usual."""
     values, facts, found = evidence.values, evidence.facts, evidence.engine
-    if found.verdict is Verdict.CANNOT_TELL:
+    if found.verdict is EngineVerdict.CANNOT_TELL:
         return None
     engine, limit, age = found.tv, evidence.limits.engine, evidence.parts.get(Cause.AGE)
     # On data of the current policy staleness is the engine's, whether or not the sampling version is recomputed.
@@ -37,7 +37,7 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
     least = max(_noise_floor(evidence), HEALTHY_TV)
     larger = engine[(engine > of_age) & matters & (engine > least)]
     decides = found.decides
-    if decides is not None and decides.exceeded and decides.kind is Kind.SIZE:
+    if decides is not None and decides.exceeded and decides.kind is EffectKind.SIZE:
         severity, steps = Severity.WARNING, high
         sentence = f"The sampler's engine is {tv_text(high.max())} away from the trainer's with the same weights "
         sentence += f"(limit {number(limit)}) {share_text(high, evidence)}."
@@ -73,7 +73,7 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
             *_floors(evidence),
         ),
         why="The same weights give other probabilities in the sampler: number format, kernels, or decoding "
-        f"transforms{_settings(evidence, ENGINE)}. Fresher weights do not remove that.{doubt}",
+        f"transforms{_settings(evidence, ENGINE_DEFAULTS)}. Fresher weights do not remove that.{doubt}",
         do=evidence.setup.align,
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
         limit=limit,

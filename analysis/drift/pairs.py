@@ -40,7 +40,7 @@ from ratioscope.metric import HARMLESS_RATIO, INFINITE, Moment, doubt, not_logge
 from ratioscope.notes import Kind, Note, cells, joined
 from ratioscope.tails import Array, pareto_khat, tail_size
 
-Level = Literal["token", "sequence", "geometric"]
+PairLevel = Literal["token", "sequence", "geometric"]
 Aggregation = Literal["token", "sequence"]
 
 
@@ -101,7 +101,7 @@ METRICS = {
 }
 
 # The view of pair_units.sql for each level and aggregation.
-UNITS: dict[tuple[Level, Aggregation], str] = {
+UNITS: dict[tuple[PairLevel, Aggregation], str] = {
     ("token", "token"): "token_unit",
     ("token", "sequence"): "token_by_sequence_unit",
     ("sequence", "token"): "sequence_unit",
@@ -115,12 +115,12 @@ _DESCRIPTIONS = {
 COLUMNS = ("pair", "metric", "value", "low", "high", "note_kind", "note", "n", "n_undefined", "n_groups")
 
 
-def measure(
+def measure_pairs(
     run: Run,
     first: int | None = None,
     last: int | None = None,
     *,
-    level: Level = "token",
+    level: PairLevel = "token",
     aggregation: Aggregation = "token",
     by_step: bool = False,
 ) -> pd.DataFrame:
@@ -181,7 +181,7 @@ def measure_units(
         whole: units are whole responses, of whose second moments a sample can only say "at least".
 
     Returns:
-        stratum, and the columns of `measure`; no row where there is no unit.
+        stratum, and the columns of `measure_pairs`; no row where there is no unit.
     """
     connection.execute(f"create or replace view unit as {units}")
     groups = connection.execute(query("drift/pair_moments")).df()

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE, Cause, Facts, path_of
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC, Cause, Facts, path_of
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import (
     NO_UPDATE,
+    as_sentence,
     largest_part,
     over_limit,
-    sentence,
     tv_text,
     what_is_missing,
     why_not_age,
@@ -32,14 +32,15 @@ PAIR_OF = {
 }
 
 # What is measured from full distributions, and how far the sampled value lies from it in standard errors.
-EXACT = {STALENESS: ("s_k_exact", "s_k_exact_z"), UPDATE: ("u_k_exact", "u_k_exact_z")}
+EXACT = {STALENESS: ("s_k_exact", "s_k_exact_z"), UPDATE_METRIC: ("u_k_exact", "u_k_exact_z")}
 _TOO_LITTLE = {
     STALENESS: "the logged tokens are a selection, or were not drawn with the logged probabilities",
-    UPDATE: "the sampler leaves out tokens whose part of the update no sample shows, or a heavy tail has not been seen",
+    UPDATE_METRIC: "the sampler leaves out tokens whose part of the update no sample shows, or a heavy tail has not "
+    "been seen",
 }
 
 
-def headline(facts: Facts) -> str:
+def drift_headline(facts: Facts) -> str:
     """How stale against the limit, and which part of the path is the longest: two sentences about these steps."""
     if not facts.n_steps:
         return "No step is on disk yet."
@@ -48,7 +49,7 @@ def headline(facts: Facts) -> str:
         return f"Staleness is unknown: {facts.unknown}."
     missing = [] if facts.engine_in_ratios else what_is_missing(facts)[:1]
     missing += [] if facts.updates_logged else [NO_UPDATE]
-    return f"{_against_the_limit(facts)}. {sentence('; '.join(filter(None, (largest_part(facts), *missing))))}"
+    return f"{_against_the_limit(facts)}. {as_sentence('; '.join(filter(None, (largest_part(facts), *missing))))}"
 
 
 def _against_the_limit(facts: Facts) -> str:
@@ -75,7 +76,7 @@ def path_sentence(facts: Facts) -> str:
     if not facts.path.parts:
         return f"No step of the path can be measured here: {facts.unknown}."
     return " ".join(
-        sentence(clause) for clause in (largest_part(facts), why_not_age(facts), *what_is_missing(facts)) if clause
+        as_sentence(clause) for clause in (largest_part(facts), why_not_age(facts), *what_is_missing(facts)) if clause
     )
 
 
@@ -97,7 +98,7 @@ def _direct(facts: Facts) -> list[str]:
 
 def path_beside(facts: Facts) -> str:
     """What a path says beside its parts, which the headline has named: why, what is missing, and the direct way."""
-    told = [sentence(clause) for clause in (why_not_age(facts), *what_is_missing(facts)) if clause]
+    told = [as_sentence(clause) for clause in (why_not_age(facts), *what_is_missing(facts)) if clause]
     return " ".join([*told, *_direct(facts)])
 
 
@@ -133,7 +134,7 @@ def triangle_sentence(facts: Facts) -> str:
 def exact_sentence(summary: StepSummary) -> str:
     """Whether the sampled distances agree with those from full distributions; empty where there are none."""
     parts = []
-    names = {STALENESS: "staleness", UPDATE: "update drift"}
+    names = {STALENESS: "staleness", UPDATE_METRIC: "update drift"}
     for key, name in names.items():
         distance = summary.values[EXACT[key][1]].dropna()
         if not len(distance):

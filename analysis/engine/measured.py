@@ -54,11 +54,11 @@ class Measured:
     """n, tv and the lower end of its interval by step."""
 
 
-TOKENS = 200_000
+MEASURED_TOKENS = 200_000
 """Of a whole run the latest steps with so many tokens are looked at; of chosen steps all are."""
 
 
-def measure(run: Run, first: int | None = None, last: int | None = None) -> Measured | None:
+def measure_engine(run: Run, first: int | None = None, last: int | None = None) -> Measured | None:
     """None where no token has a known engine's part.
 
     Raises:

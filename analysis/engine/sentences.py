@@ -3,7 +3,7 @@
 from ratioscope.analysis.engine.measured import Measured
 from ratioscope.analysis.engine.remedies import title_of, to_log
 from ratioscope.analysis.engine.signature import Like, Signature
-from ratioscope.analysis.engine.verdict import Effect, EngineFacts, Kind, Verdict
+from ratioscope.analysis.engine.verdict import EffectKind, EngineEffect, EngineFacts, EngineVerdict
 from ratioscope.analysis.engine.where import Where
 from ratioscope.analysis.findings.logged import Logged
 from ratioscope.analysis.findings.numbers import number, percent
@@ -13,9 +13,9 @@ from ratioscope.metric import not_logged
 
 def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: str = "") -> str:
     """Is it hurting, by the number that decides first; and what it is like, or what to log."""
-    if facts.verdict is Verdict.CANNOT_TELL:
+    if facts.verdict is EngineVerdict.CANNOT_TELL:
         return f"Cannot tell: {_why_not(facts, log)}. {'' if facts.broken else what_to_log(facts, framework)}".strip()
-    first = _hurts(facts) if facts.verdict is Verdict.HURTS else _does_not(facts)
+    first = _hurts(facts) if facts.verdict is EngineVerdict.HURTS else _does_not(facts)
     looks = looks_like(like) if like else ""
     return f"{first} {looks}".strip()
 
@@ -38,33 +38,33 @@ def _does_not(facts: EngineFacts) -> str:
     )
 
 
-def _size(effect: Effect, facts: EngineFacts) -> str:
+def _size(effect: EngineEffect, facts: EngineFacts) -> str:
     return (
         f"with the same weights sampler and trainer are {tv_text(effect.value)} apart in total variation, above the "
         f"limit of {number(effect.limit)} in {len(facts.over)} of {facts.n_known} steps"
     )
 
 
-def beyond(effect: Effect, facts: EngineFacts) -> str:
+def beyond(effect: EngineEffect, facts: EngineFacts) -> str:
     """Whether an effect is beyond its limit, in a table's cell."""
-    if effect.kind is Kind.SIZE and facts.over:
+    if effect.kind is EffectKind.SIZE and facts.over:
         return f"in {len(facts.over)} of {facts.n_known} steps"
     if effect.value > effect.limit and not effect.exceeded:
-        return "not beyond its noise" if effect.kind is Kind.BIAS else "too little of it"
+        return "not beyond its noise" if effect.kind is EffectKind.BIAS else "too little of it"
     return "yes" if effect.exceeded else "no"
 
 
-def exceeded(effect: Effect, facts: EngineFacts) -> str:
+def exceeded(effect: EngineEffect, facts: EngineFacts) -> str:
     """What an effect beyond its limit is. A clause."""
     value, limit = number(effect.value), number(effect.limit)
     match effect.kind:
-        case Kind.SIZE:
+        case EffectKind.SIZE:
             return _size(effect, facts)
-        case Kind.VARIANCE:
+        case EffectKind.VARIANCE:
             return f"the ratio of the two engines alone has a variance χ² of {value} (limit {limit})"
-        case Kind.CLIP:
+        case EffectKind.CLIP:
             return f"{percent(effect.value)} of the clipped tokens would be kept, were the engines the same"
-        case Kind.BIAS:
+        case EffectKind.BIAS:
             return (
                 "good and bad responses differ in it, which moves the surrogate by "
                 f"{value} × what an update gains (limit {limit})"

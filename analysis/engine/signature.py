@@ -43,7 +43,7 @@ class Signature:
     """Whether the difference vanishes as p -> 1; None: too few strata to say."""
 
 
-def signature(measured: Measured, found: Where | None, remarks: Sequence[Finding]) -> Signature:
+def engine_signature(measured: Measured, found: Where | None, remarks: Sequence[Finding]) -> Signature:
     """Of the steps that both are of."""
     if found is None or measured.tv < FLOAT32_FLOOR / 10:
         return Signature(Like.NOTHING)

@@ -35,7 +35,7 @@ _ORDERS, _CHANCE = 1999, 0.01
 """Orders that are drawn, and the share of them above which a correlation is chance."""
 
 
-class Verdict(Enum):
+class EngineVerdict(Enum):
     """Is it hurting?"""
 
     HURTS = "hurts"
@@ -43,7 +43,7 @@ class Verdict(Enum):
     CANNOT_TELL = "cannot tell"
 
 
-class Kind(Enum):
+class EffectKind(Enum):
     """What a difference of engines does, in the order in which it decides."""
 
     SIZE = "size"
@@ -53,10 +53,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Effect:
+class EngineEffect:
     """One of them, against its limit."""
 
-    kind: Kind
+    kind: EffectKind
     value: float
     limit: float
     exceeded: bool
@@ -66,8 +66,8 @@ class Effect:
 class EngineFacts:
     """What is so about the engine in these steps."""
 
-    verdict: Verdict
-    effects: tuple[Effect, ...]
+    verdict: EngineVerdict
+    effects: tuple[EngineEffect, ...]
     """Those that are measured."""
     missing: tuple[str, ...]
     """Columns without which nothing can be told; empty where something can."""
@@ -91,7 +91,7 @@ class EngineFacts:
     """Rank correlation of the engine's part with the step; NaN where chance explains it, or there are few steps."""
 
     @property
-    def decides(self) -> Effect | None:
+    def decides(self) -> EngineEffect | None:
         """The first effect beyond its limit; without one, the size."""
         return next((effect for effect in self.effects if effect.exceeded), self.effects[0] if self.effects else None)
 
@@ -125,9 +125,9 @@ def engine_facts(
     alarm = next((one for one in grave if values.index.isin(one.steps).any()), None)
     few = len(over) > 0 and len(tv) < _LEAST_STEPS
     hurts = any(effect.exceeded for effect in effects) or alarm is not None
-    verdict = Verdict.HURTS if hurts else Verdict.CANNOT_TELL if few else Verdict.DOES_NOT
+    verdict = EngineVerdict.HURTS if hurts else EngineVerdict.CANNOT_TELL if few else EngineVerdict.DOES_NOT
     return EngineFacts(
-        verdict=verdict if len(tv) and not broken else Verdict.CANNOT_TELL,
+        verdict=verdict if len(tv) and not broken else EngineVerdict.CANNOT_TELL,
         alarm=alarm,
         broken=broken,
         effects=effects,
@@ -168,10 +168,10 @@ def _by_step(
 def _effects(
     tv: "pd.Series[float]", over: Sequence[int], measured: Measured | None, values: pd.DataFrame, limits: Limits,
     setup: Setup,
-) -> tuple[Effect, ...]:  # fmt: skip
+) -> tuple[EngineEffect, ...]:  # fmt: skip
     least = max(_LEAST_STEPS, limits.step_share * len(tv))
     mean = _mean(tv, values["n_ratios"])
-    found = [Effect(Kind.SIZE, mean, limits.engine, len(over) >= least)]
+    found = [EngineEffect(EffectKind.SIZE, mean, limits.engine, len(over) >= least)]
     if measured is None:
         return tuple(found)
     more = mean > ROUNDING_TV  # two number formats of the same weights: whatever that does, it is nobody's fault
@@ -180,23 +180,23 @@ def _effects(
         length = float(values["response_length"].median())
         chi2 = expm1(min(length * log1p(chi2), 700.0)) if isfinite(length) else chi2
     weighted = setup.weighted is not False
-    found.append(Effect(Kind.VARIANCE, chi2, limits.chi2, more and weighted and chi2 > limits.chi2))
+    found.append(EngineEffect(EffectKind.VARIANCE, chi2, limits.chi2, more and weighted and chi2 > limits.chi2))
     if not isnan(measured.by_engine):
         decides = more and measured.clipped > _SOME_CLIPPED and measured.by_engine > _HALF
-        found.append(Effect(Kind.CLIP, measured.by_engine, _HALF, decides))
+        found.append(EngineEffect(EffectKind.CLIP, measured.by_engine, _HALF, decides))
     if not isnan(measured.bias + measured.gain):
         found.append(_bias(measured, limits, more))
     return tuple(found)
 
 
-def _bias(measured: Measured, limits: Limits, more: bool) -> Effect:
+def _bias(measured: Measured, limits: Limits, more: bool) -> EngineEffect:
     """Beyond its noise, too large to be rounding, and more than the set share of what the update gains."""
     low, high = measured.bias_interval
     sure = max(low, -high, 0.0)  # NaN ends: not sure of anything
     gain = abs(measured.gain)
     ratio = abs(measured.bias) / gain if gain > 0 else inf if measured.bias else 0.0
     limit = limits.engine_to_update
-    return Effect(Kind.BIAS, ratio, limit, more and sure > limits.mean_ratio_trifle and sure > limit * gain)
+    return EngineEffect(EffectKind.BIAS, ratio, limit, more and sure > limits.mean_ratio_trifle and sure > limit * gain)
 
 
 def missing_columns(log: Logged) -> tuple[str, ...]:

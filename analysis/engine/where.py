@@ -141,7 +141,7 @@ class Where:
         return self.strata[self.strata["dimension"] == dimension].reset_index(drop=True)
 
 
-def where(run: Run, first: int | None = None, last: int | None = None) -> Where | None:
+def where_engine_differs(run: Run, first: int | None = None, last: int | None = None) -> Where | None:
     """None where nothing is known of the engine, or it is the trainer's to the last digit.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
-from ratioscope.analysis.findings.fall import fall_of, finite, noise_of, own_noise
+from ratioscope.analysis.findings.fall import fall_of, finite_values, noise_of_mean, own_noise
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import half_width, level
 from ratioscope.analysis.summary.summary import StepSummary
@@ -94,21 +94,21 @@ def is_falling(summary: StepSummary) -> bool:
 
 
 def _learning_turns(summary: StepSummary) -> "list[Turn]":
-    metric = next((metric for metric in _TIMES if len(finite(summary, metric)) > 1), None)
+    metric = next((metric for metric in _TIMES if len(finite_values(summary, metric)) > 1), None)
     if metric is None:
         return []
-    return _turns(finite(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]
+    return _turns(finite_values(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]
 
 
 def _learning(summary: StepSummary, metric: str) -> str:
     title, noise = CATALOGUE[metric].title, _noise(summary, metric)
     least, share = _LEAST.get(metric, 0.0), CATALOGUE[metric].share
-    return change(finite(summary, metric), title, _TIMES[metric], noise, least, share=share)
+    return change(finite_values(summary, metric), title, _TIMES[metric], noise, least, share=share)
 
 
 def _noise(summary: StepSummary, metric: str) -> float:
     known = bool((summary.high[metric] > summary.low[metric]).any())
-    return noise_of(summary, metric) if known else 0.0
+    return noise_of_mean(summary, metric) if known else 0.0
 
 
 class Turn(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class DeclaredFinding:
     """A function that looks for something, and what others say of it."""
 
     name: str
@@ -35,7 +35,7 @@ class Declared:
         return " ".join(self.about.split("\n\n")[0].split())
 
 
-_Row = TypeVar("_Row", bound=Declared)
+_Row = TypeVar("_Row", bound=DeclaredFinding)
 
 
 def put(row: _Row, rows: dict[str, _Row]) -> _Row:

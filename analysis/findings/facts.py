@@ -29,7 +29,7 @@ Series = pd.Series
 
 STALENESS = "s_k_bounded"
 PPO = "tv_new_behavior_bounded"
-UPDATE = "u_k"
+UPDATE_METRIC = "u_k"
 """What staleness, the distance that PPO clips and the update are called in the step summary, each as a headline."""
 
 # What two number formats of the same weights differ by: an engine below this is the trainer's, rounding apart.
@@ -71,7 +71,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class PathShare:
     """How far one cause moves the path's end."""
 
     cause: Cause
@@ -87,7 +87,7 @@ class Part:
 class Path:
     """The parts in the order in which the path is gone, all of the same steps."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PathShare, ...]
     staleness: float
     """Mean total variation from the sampler to the current policy."""
     ppo: float
@@ -99,18 +99,18 @@ class Path:
         return sum(part.value for part in self.parts)
 
     @property
-    def largest(self) -> Part | None:
+    def largest(self) -> PathShare | None:
         """None where no part stands out: nothing is known, nothing has moved, or a mean ratio is infinite."""
         if not self.parts or not isfinite(self.total) or self.total == 0:
             return None
         return max(self.parts, key=lambda part: part.value)
 
-    def part(self, cause: Cause) -> Part | None:
+    def part(self, cause: Cause) -> PathShare | None:
         return next((part for part in self.parts if part.cause is cause), None)
 
 
 @dataclass(frozen=True)
-class Level:
+class DriftLevel:
     """A total variation over the steps, against its limit; NaN and None where no step has it."""
 
     key: str
@@ -162,10 +162,10 @@ class Facts:
     engine_in_ratios: bool
     """Ratios are to the sampler's own probabilities; otherwise to the sampling version as the training engine computes
     it, and whatever staleness there is, it is not the engine's."""
-    staleness: Level
+    staleness: DriftLevel
     unknown: str
     """Why no step has a staleness, a clause: what is not logged; "" where one has it."""
-    update: Level
+    update: DriftLevel
     path: Path
     lag: float
     """Mean version lag; NaN: not known."""
@@ -241,7 +241,7 @@ def facts_of(
 def _found(summary: StepSummary, limits: Limits, first: int | None, last: int | None) -> Facts:
     inside = summary if first is None and last is None else summary.up_to(first, last)
     values = inside.values
-    staleness, update = _level(inside, STALENESS, limits.staleness), _level(inside, UPDATE, limits.update)
+    staleness, update = _level(inside, STALENESS, limits.staleness), _level(inside, UPDATE_METRIC, limits.update)
     known = values[STALENESS].notna()
     lag = values["version_lag"]
     fresh = bool(known.any() and (lag[known] == 0).all())
@@ -335,7 +335,9 @@ def path_of(values: dict[Cause, tuple[float, float]], staleness: float, ppo: flo
     """A path from the mean and median of its parts."""
     total = sum(mean for mean, _ in values.values())
     shared = isfinite(total) and total > 0
-    parts = (Part(cause, mean, median, mean / total if shared else np.nan) for cause, (mean, median) in values.items())
+    parts = (
+        PathShare(cause, mean, median, mean / total if shared else np.nan) for cause, (mean, median) in values.items()
+    )
     return Path(tuple(parts), staleness, ppo, n_steps)
 
 
@@ -385,9 +387,9 @@ def _mean(part: "Series[float]", n_tokens: "Series[float]") -> float:
     return float(np.average(part, weights=weights)) if len(part) and weights.sum() > 0 else np.nan
 
 
-def _level(inside: StepSummary, key: str, limit: float) -> Level:
+def _level(inside: StepSummary, key: str, limit: float) -> DriftLevel:
     known = inside.values[key].dropna()
-    return Level(
+    return DriftLevel(
         key=key,
         limit=limit,
         last=float(known.iloc[-1]) if len(known) else np.nan,
@@ -400,7 +402,7 @@ def _level(inside: StepSummary, key: str, limit: float) -> Level:
     )
 
 
-def _sources(path: Path, staleness: Level, update: Level, limits: Limits) -> tuple[Cause, ...]:
+def _sources(path: Path, staleness: DriftLevel, update: DriftLevel, limits: Limits) -> tuple[Cause, ...]:
     """S1 6.2's sources, by what is persistent (medians); what is missing shows nothing.
 
     Staleness above its limit has a source also where neither of its parts is above it alone: each that is a good part

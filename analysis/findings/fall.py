@@ -119,7 +119,7 @@ def setback_of(summary: StepSummary, limits: Limits) -> Fall | None:
 def _found(summary: StepSummary, limits: Limits) -> Fall | None:
     share = limits.reward_fall
     for metric, series, window in levels_of(summary):
-        noise = noise_of(summary, metric, window)
+        noise = noise_of_mean(summary, metric, window)
         fall = find_fall(series, share, window, noise, metric) or find_setback(series, share, window, noise, metric)
         if fall is not None:
             return _quoted(summary, fall)
@@ -139,7 +139,7 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     Evaluation accuracy first: the training reward lags behind it by the age of the data.
     """
     found = []
-    accuracy, reward = finite(summary, "eval_accuracy"), finite(summary, "reward")
+    accuracy, reward = finite_values(summary, "eval_accuracy"), finite_values(summary, "reward")
     if len(accuracy) >= _LEAST_EVALUATIONS:
         found.append(("eval_accuracy", accuracy, 1))
     if len(reward) >= _LEAST_REWARDS:
@@ -148,12 +148,12 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     return found
 
 
-def finite(summary: StepSummary, key: str) -> "pd.Series[float]":
+def finite_values(summary: StepSummary, key: str) -> "pd.Series[float]":
     """The values that are numbers, by step."""
     return summary.values[key].replace([np.inf, -np.inf], np.nan).dropna()
 
 
-def noise_of(summary: StepSummary, metric: str, window: int = 1) -> float:
+def noise_of_mean(summary: StepSummary, metric: str, window: int = 1) -> float:
     """Half width of the 95 % interval of a mean over so many steps.
 
     By the metric's own intervals (of evaluation accuracy: by the number of prompts) where it has any, else by how much
@@ -161,7 +161,7 @@ def noise_of(summary: StepSummary, metric: str, window: int = 1) -> float:
     """
     half = float((summary.high[metric] - summary.low[metric]).quantile(_LARGE) / 2)
     if not half > 0:
-        half = _HALF * own_noise(finite(summary, metric))
+        half = _HALF * own_noise(finite_values(summary, metric))
     return float(np.nan_to_num(half)) / np.sqrt(window)
 
 

@@ -5,7 +5,7 @@ from enum import IntEnum, StrEnum
 from math import nan
 from typing import Any, NamedTuple
 
-from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.inert import hold_one_line
 from ratioscope.notes import Note, text_of
@@ -45,8 +45,8 @@ class Number:
         """The shape of every estimate in the command line's JSON: undefined is null."""
         return {
             "label": self.label,
-            "value": plain(self.value),
-            "interval": plain(Interval(self.low, self.high)),
+            "value": json_value(self.value),
+            "interval": json_value(Interval(self.low, self.high)),
             "note": text_of(self.note),
         }
 
@@ -128,6 +128,6 @@ def not_checked(reason: str) -> list[Finding]:
     return [Finding(reason, outcome=Outcome.NOT_CHECKED)]
 
 
-def estimate(label: str, value: float, interval: Interval = NO_INTERVAL, note: Note | None = None) -> Number:
+def estimated(label: str, value: float, interval: Interval = NO_INTERVAL, note: Note | None = None) -> Number:
     """A number with its interval, where it is an estimate."""
     return Number(label, float(value), float(interval.low), float(interval.high), note)

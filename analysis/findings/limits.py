@@ -95,7 +95,7 @@ def stamp(folder: Path) -> str:
     return f"{file}:{file.stat().st_mtime_ns}" if file else ""
 
 
-def moved(folder: Path, limits: Limits) -> str:
+def moved_limits(folder: Path, limits: Limits) -> str:
     """Which file moves which limits of a run, where nobody named one, in one sentence; empty: none is moved."""
     defaults = Limits()
     changed = [each.name for each in fields(Limits) if getattr(limits, each.name) != getattr(defaults, each.name)]

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.runs.store import Run
 
-Reported = Mapping[str, Severity]
+SeverityByRule = Mapping[str, Severity]
 """The worst severity that was reported about one run, by rule."""
 
 # Text of a finding may quote the log's manifest, of any length; an alert is for reading.
 LONGEST_TEXT = 1_000
 
 
-def news(findings: Sequence[Finding], reported: Reported, at_least: Severity) -> list[Finding]:
+def news(findings: Sequence[Finding], reported: SeverityByRule, at_least: Severity) -> list[Finding]:
     """The findings of at least this severity that are new or worse than what was reported, in their order.
 
     A finding that goes away and comes back is not news: near its limit it would come back at every other step.
@@ -32,7 +32,7 @@ def news(findings: Sequence[Finding], reported: Reported, at_least: Severity) ->
     ]
 
 
-def reported_after(reported: Reported, finding: Finding) -> dict[str, Severity]:
+def reported_after(reported: SeverityByRule, finding: Finding) -> dict[str, Severity]:
     """What is reported after this finding, too."""
     return dict(reported) | {finding.rule: max(finding.severity, reported.get(finding.rule, finding.severity))}
 
@@ -42,7 +42,7 @@ def run_key(run: Run) -> str:
     return f"{run.folder.resolve()}\n{run.manifest.run_id}"
 
 
-def reported_to_json(reported: Reported) -> dict[str, str]:
+def reported_to_json(reported: SeverityByRule) -> dict[str, str]:
     """Severity words by rule."""
     return {rule: severity.word for rule, severity in reported.items()}
 
@@ -54,7 +54,7 @@ def reported_from_json(contents: Any) -> dict[str, Severity]:
     return {rule: words[word] for rule, word in items if isinstance(word, str) and word in words}
 
 
-def to_json(run: Run, finding: Finding) -> dict[str, Any]:
+def alert_json(run: Run, finding: Finding) -> dict[str, Any]:
     """What an alert says of a finding, the same in a file and at a webhook: undefined is null."""
     return {
         "run": _short(run.manifest.name),
@@ -62,7 +62,7 @@ def to_json(run: Run, finding: Finding) -> dict[str, Any]:
         "severity": finding.severity.word,
         "sentence": _short(finding.sentence),
         "metric": finding.metric,
-        "limit": plain(finding.limit),
+        "limit": json_value(finding.limit),
         "steps": [min(finding.steps), max(finding.steps)] if finding.steps else None,
         "why": _short(finding.why),
         "do": _short(finding.do),

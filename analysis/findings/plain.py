@@ -7,15 +7,15 @@ from typing import Any
 from ratioscope.analysis.summary.intervals import Interval
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value, or a tree of mappings and sequences of values, as `json.dumps(..., allow_nan=False)` takes it."""
     if isinstance(value, Interval):
-        ends = [plain(float(value.low)), plain(float(value.high))]
+        ends = [json_value(float(value.low)), json_value(float(value.high))]
         return None if ends == [None, None] else ends
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
     return value

@@ -240,11 +240,11 @@ def smoothing_of(sampler: Mapping[str, Any]) -> float:
 
 
 TRUNCATION = {"top_p": 1.0, "top_k": 0}
-ENGINE = {"temperature": 1.0, "dtype": "float32", **TRUNCATION}
+ENGINE_DEFAULTS = {"temperature": 1.0, "dtype": "float32", **TRUNCATION}
 """Settings of a sampler with which it is the policy, as the built-in trainer runs it."""
 
 
-def unusual(sampler: Mapping[str, Any], usual: Mapping[str, object] = MappingProxyType(ENGINE)) -> str:
+def unusual(sampler: Mapping[str, Any], usual: Mapping[str, object] = MappingProxyType(ENGINE_DEFAULTS)) -> str:
     """The sampler's settings that are not the usual ones, "dtype int8, top_p 0.95"; empty when there are none.
 
     They end up in a page's text, so that only numbers and plain words of a log are let through.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Facts, Level
+from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
 
 _PATH = "the path from the sampler to the new policy"
 _RECOMPUTED = (
@@ -29,7 +29,7 @@ def tv_text(value: float) -> str:
     return f"{value:.2g}" if value <= 1 else BEYOND
 
 
-def at_most(name: str, level: Level) -> str:
+def at_most(name: str, level: DriftLevel) -> str:
     """The largest value over the steps, against the limit."""
     if not level.n_known:
         return f"{name} unknown"
@@ -40,7 +40,7 @@ def at_most(name: str, level: Level) -> str:
     return f"{name} at most {largest} (limit {level.limit:g}{within})"
 
 
-def over_limit(level: Level, facts: Facts) -> str:
+def over_limit(level: DriftLevel, facts: Facts) -> str:
     """In how many steps the limit is clearly exceeded, beyond the noise, the one count that is quoted."""
     return in_steps(len(level.over), facts)
 
@@ -95,13 +95,13 @@ def whose_staleness(facts: Facts) -> str:
     if not facts.path.parts:
         return ""
     if not facts.engine_in_ratios:
-        return sentence(f"staleness is {Cause.AGE.words}: {_RECOMPUTED}")
+        return as_sentence(f"staleness is {Cause.AGE.words}: {_RECOMPUTED}")
     if facts.fresh:
-        return sentence(why_not_age(facts))
+        return as_sentence(why_not_age(facts))
     if facts.path.part(Cause.AGE) and not facts.path.part(Cause.ENGINE):
-        return sentence(f"staleness is {Cause.AGE.words}: in {facts.n_agreeing} steps on fresh data there is none")
+        return as_sentence(f"staleness is {Cause.AGE.words}: in {facts.n_agreeing} steps on fresh data there is none")
     if not facts.split:
-        return sentence(f"staleness is {Cause.ENGINE_OR_AGE.words}: {_NOT_RECOMPUTED}")
+        return as_sentence(f"staleness is {Cause.ENGINE_OR_AGE.words}: {_NOT_RECOMPUTED}")
     larger, smaller = sorted(
         (part for part in facts.path.parts if part.cause is not Cause.UPDATE), key=lambda part: -part.value
     )
@@ -131,6 +131,6 @@ def few_groups(effective: float) -> str:
     return f"{effective:.2g} effective prompt groups" if isfinite(effective) and are_few(effective) else ""
 
 
-def sentence(clause: str) -> str:
+def as_sentence(clause: str) -> str:
     """A clause as a sentence; empty stays empty."""
     return f"{clause[0].upper()}{clause[1:]}." if clause else ""

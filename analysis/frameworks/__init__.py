@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.frameworks import areal, nemo_rl, prime_rl, trl, verl
-from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported, StepTokens
+from ratioscope.analysis.frameworks.definition import Dialect, Parameters, StepTokens, TheirNumber
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -25,7 +25,7 @@ from ratioscope.analysis.what_if.rule import takes_several_passes
 from ratioscope.errors import unknown
 from ratioscope.notes import Kind, Note, cells, joined
 
-__all__ = ["DIALECTS", "Dialect", "Reported", "StepTokens", "beside_ours", "report", "theirs"]
+__all__ = ["DIALECTS", "Dialect", "StepTokens", "TheirNumber", "beside_ours", "report", "theirs"]
 
 DIALECTS: dict[str, Dialect] = {
     "verl": verl.DIALECT,
@@ -131,7 +131,7 @@ def _dialect(framework: str) -> Dialect:
 
 
 def _evaluate(
-    row: Reported, tokens: StepTokens, parameters: Parameters, several: bool
+    row: TheirNumber, tokens: StepTokens, parameters: Parameters, several: bool
 ) -> tuple[float, int, Note | None, list[str]]:
     """The value, how many terms a clamp changes, a note, and the columns that are missing."""
     absent = [column for column in row.needs if not tokens.logged(column)]
@@ -153,7 +153,7 @@ def _evaluate(
     return value, clamped, joined(found, beside), []
 
 
-def _compute(row: Reported, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
+def _compute(row: TheirNumber, tokens: StepTokens, parameters: Parameters) -> tuple[float, int, Note | None]:
     with np.errstate(all="ignore"):  # what is not finite is handed on as they would, with a note
         value = row.compute(tokens, parameters)
         clamped = int(row.clamped(tokens, parameters).sum()) if row.clamped else 0

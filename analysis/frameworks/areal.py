@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ratioscope.analysis.frameworks.definition import Dialect, Reported, clipped_high, clipped_low, exp, mean
+from ratioscope.analysis.frameworks.definition import Dialect, TheirNumber, clipped_high, clipped_low, exp_of, mean
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 
 _PROXIMAL = "Against the proximal policy (the start of the update), not the sampler; min and max are over tokens."
@@ -14,65 +14,65 @@ DIALECT = Dialect(
     settings="use_decoupled_loss with recomputed proximal log-probs, no rejection, eps_clip 0.2; by default the loss "
     "is not decoupled and behave_* are not logged; each name has /avg, /min, /max",
     rows=(
-        Reported(
+        TheirNumber(
             "importance_weight/avg", "token mean of current over proximal", _PROXIMAL,
-            lambda t, p: mean(exp(t.log_r)), needs=("gate",), instead="u_k",
+            lambda t, p: mean(exp_of(t.log_r)), needs=("gate",), instead="u_k",
         ),
-        Reported(
+        TheirNumber(
             "importance_weight/min", "smallest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).min()), needs=("gate",), instead="u_k",
+            lambda t, p: float(exp_of(t.log_r).min()), needs=("gate",), instead="u_k",
         ),
-        Reported(
+        TheirNumber(
             "importance_weight/max", "largest current over proximal", _PROXIMAL,
-            lambda t, p: float(exp(t.log_r).max()), needs=("gate",), instead="u_k",
+            lambda t, p: float(exp_of(t.log_r).max()), needs=("gate",), instead="u_k",
         ),
-        Reported(
+        TheirNumber(
             "approx_kl/avg", "token mean of log current - log proximal",
             "The opposite sign of verl's ppo_kl, and not clamped. Negative is normal where the KL is positive.",
             lambda t, p: mean(t.log_r), needs=("gate",), instead="u_k",
         ),
-        Reported(
+        TheirNumber(
             "new_logp/avg", "token mean of log current", "A level, not a distance.", lambda t, p: mean(t.gate),
             needs=("gate",), instead="entropy",
         ),
-        Reported(
+        TheirNumber(
             "old_logp/avg", "token mean of log behavior",
             "A level, not a distance; 'old' is the sampler here, where verl means the start of the update.",
             lambda t, p: mean(t.behavior), instead="entropy",
         ),
-        Reported(
+        TheirNumber(
             "entropy/avg", "token mean of the entropy",
             "The same; theirs is of the policy at each pass, ours of the one at the start of the update.",
             lambda t, p: float(np.nanmean(t.entropy)), ours="entropy", same=True, needs=("entropy",),
         ),
-        Reported(
+        TheirNumber(
             "clip_ratio/avg", "share of tokens where the clipped branch strictly wins, by the advantage's sign",
             "The ratio is current over proximal, with their bounds; ours is what the run's own gate did.",
             lambda t, p: mean(clipped_low(t, t.log_r, p["eps_clip"]) | clipped_high(t, t.log_r, p["eps_clip"])),
             ours="clip_fraction", needs=("gate",),
         ),
-        Reported(
+        TheirNumber(
             "behave_imp_weight/avg", "token mean of proximal over behavior", _RAW,
-            lambda t, p: mean(exp(t.log_rho)), ours="ratio_mean", same=True,
+            lambda t, p: mean(exp_of(t.log_rho)), ours="ratio_mean", same=True,
         ),
-        Reported(
+        TheirNumber(
             "behave_imp_weight/min", "smallest proximal over behavior", _RAW,
-            lambda t, p: float(exp(t.log_rho).min()), ours="ratio_min", same=True,
+            lambda t, p: float(exp_of(t.log_rho).min()), ours="ratio_min", same=True,
         ),
-        Reported(
+        TheirNumber(
             "behave_imp_weight/max", "largest proximal over behavior", _RAW,
-            lambda t, p: float(exp(t.log_rho).max()), ours="ratio_max", same=True,
+            lambda t, p: float(exp_of(t.log_rho).max()), ours="ratio_max", same=True,
         ),
-        Reported(
+        TheirNumber(
             "behave_approx_kl/avg", "token mean of log proximal - log behavior",
             "Minus our k1: the sign of an estimate of KL(behavior || current) is turned round.",
             lambda t, p: mean(t.log_rho), ours="kl_k1",
         ),
-        Reported(
+        TheirNumber(
             "version_stats/sample_staleness_proximal_avg", "token mean of the proximal version - the sampling version",
             _VERSION, lambda t, p: mean(t.lag), ours="version_lag", same=True,
         ),
-        Reported(
+        TheirNumber(
             "version_stats/sample_staleness_theta_avg",
             "token mean of the version being trained - the sampling version",
             f"{_VERSION} The version being trained is one ahead of the proximal one.",

@@ -118,7 +118,7 @@ class _Watched(StepTokens):
 
 
 @dataclass(frozen=True)
-class Reported:
+class TheirNumber:
     """One number in a framework's log."""
 
     name: str
@@ -151,7 +151,7 @@ class Dialect:
     framework: Framework
     settings: str
     """What is assumed to be switched on, in words."""
-    rows: tuple[Reported, ...]
+    rows: tuple[TheirNumber, ...]
     not_reproducible: Mapping[str, str] = field(default_factory=dict)
     """Names that cannot be reproduced from a log, and why."""
 
@@ -161,7 +161,7 @@ class Dialect:
         return self.framework.defaults
 
 
-def exp(values: Array) -> Array:
+def exp_of(values: Array) -> Array:
     """e^x as float32 has it: infinite from 88.7 on."""
     return np.where(values > FLOAT32_LIMIT, np.inf, np.exp(np.minimum(values, FLOAT32_LIMIT)))
 
@@ -185,14 +185,14 @@ def std(values: Array) -> float:
 
 
 def k3(log_ratio: Array) -> Array:
-    return exp(log_ratio) - log_ratio - 1
+    return exp_of(log_ratio) - log_ratio - 1
 
 
 def clipped_low(tokens: StepTokens, log_ratio: Array, epsilon: float) -> NDArray[np.bool_]:
     """A < 0 and the ratio below 1 - epsilon."""
-    return (tokens.advantage < 0) & (exp(log_ratio) < 1 - epsilon)
+    return (tokens.advantage < 0) & (exp_of(log_ratio) < 1 - epsilon)
 
 
 def clipped_high(tokens: StepTokens, log_ratio: Array, epsilon: float) -> NDArray[np.bool_]:
     """A > 0 and the ratio above 1 + epsilon."""
-    return (tokens.advantage > 0) & (exp(log_ratio) > 1 + epsilon)
+    return (tokens.advantage > 0) & (exp_of(log_ratio) > 1 + epsilon)

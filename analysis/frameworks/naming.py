@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ratioscope.analysis.frameworks import DIALECTS
-from ratioscope.analysis.frameworks.definition import Reported
+from ratioscope.analysis.frameworks.definition import TheirNumber
 from ratioscope.errors import unknown
 from ratioscope.manifest import Manifest
 
@@ -20,7 +20,7 @@ class Named:
     framework: str
     """Key of `DIALECTS`."""
     name: str
-    row: Reported | None
+    row: TheirNumber | None
     reason: str = ""
 
 

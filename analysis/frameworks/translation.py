@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.frameworks import DIALECTS, beside_ours, theirs
-from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported
+from ratioscope.analysis.frameworks.definition import Dialect, Parameters, TheirNumber
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 
@@ -21,7 +21,7 @@ from ratioscope.analysis.summary.summary import StepSummary, summarise
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 
 
-class Outcome(Enum):
+class Agreement(Enum):
     """How a framework's number compares with ours over some steps."""
 
     EQUAL = "equal"
@@ -36,10 +36,10 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Line:
+class TranslatedNumber:
     """One of a framework's numbers in a run."""
 
-    row: Reported
+    row: TheirNumber
     by_step: pd.DataFrame
     """Index step; value, our_value, difference, clamped, note_kind, note, missing as of `frameworks.report`."""
 
@@ -48,18 +48,18 @@ class Line:
         return self.row.name
 
     @cached_property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Agreement:
         """Over all steps."""
         if self.missing:
-            return Outcome.MISSING
+            return Agreement.MISSING
         if self.row.ours:
             return self._compared()
-        return Outcome.ALONE if self.by_step["value"].notna().any() else Outcome.UNDEFINED
+        return Agreement.ALONE if self.by_step["value"].notna().any() else Agreement.UNDEFINED
 
-    def _compared(self) -> Outcome:
+    def _compared(self) -> Agreement:
         if not self.compared.any():
-            return Outcome.UNDEFINED
-        return Outcome.DIFFERENT if self.differs.any() else Outcome.EQUAL
+            return Agreement.UNDEFINED
+        return Agreement.DIFFERENT if self.differs.any() else Agreement.EQUAL
 
     @cached_property
     def compared(self) -> "pd.Series[bool]":
@@ -113,7 +113,7 @@ class Translation:
     framework: str
     """Key of `DIALECTS`."""
     parameters: Parameters
-    lines: tuple[Line, ...]
+    lines: tuple[TranslatedNumber, ...]
 
     @property
     def dialect(self) -> Dialect:
@@ -125,7 +125,7 @@ class Translation:
         index = self.lines[0].by_step.index
         return (int(index[0]), int(index[-1])) if len(index) else None
 
-    def with_outcome(self, outcome: Outcome) -> list[Line]:
+    def with_outcome(self, outcome: Agreement) -> list[TranslatedNumber]:
         """The lines that come out like this, in the framework's order."""
         return [line for line in self.lines if line.outcome is outcome]
 
@@ -155,5 +155,7 @@ def translation(
     by_name = dict(list(beside_ours(found, framework, summary).set_index("step").groupby("name")))
     columns = ["value", "our_value", "difference", "clamped", "note_kind", "note", "missing"]
     nothing = pd.DataFrame(columns=columns)
-    lines = tuple(Line(row, by_name[row.name][columns] if row.name in by_name else nothing) for row in dialect.rows)
+    lines = tuple(
+        TranslatedNumber(row, by_name[row.name][columns] if row.name in by_name else nothing) for row in dialect.rows
+    )
     return Translation(framework, {**dialect.parameters, **(parameters or {})}, lines)

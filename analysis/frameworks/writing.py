@@ -4,32 +4,32 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ratioscope.analysis.findings.numbers import number
-from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.frameworks import DIALECTS
-from ratioscope.analysis.frameworks.definition import Dialect, Parameters, Reported
+from ratioscope.analysis.frameworks.definition import Dialect, Parameters, TheirNumber
 from ratioscope.analysis.frameworks.naming import Named, numbers_near
-from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation
+from ratioscope.analysis.frameworks.translation import Agreement, TranslatedNumber, Translation
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import ENTRIES
 from ratioscope.schema import SCHEMA_VERSION
 
 HEADINGS = {
-    Outcome.EQUAL: "The same number in every step",
-    Outcome.DIFFERENT: "A different number",
-    Outcome.ALONE: "No number like it here",
-    Outcome.MISSING: "Not in this log",
-    Outcome.UNDEFINED: "Undefined in these steps",
+    Agreement.EQUAL: "The same number in every step",
+    Agreement.DIFFERENT: "A different number",
+    Agreement.ALONE: "No number like it here",
+    Agreement.MISSING: "Not in this log",
+    Agreement.UNDEFINED: "Undefined in these steps",
 }
 
 
-def relation(row: Reported) -> str:
+def relation(row: TheirNumber) -> str:
     """Which number here it is, and whether it is defined as that one, in words."""
     if row.ours:
         return f"{row.ours}, {'the same definition' if row.same else 'defined differently'}"
     return f"no number like it; {row.instead} is nearest"
 
 
-def difference(line: Line) -> str:
+def difference_in_words(line: TranslatedNumber) -> str:
     """In how many steps the two differ, and where most; "" where they do not."""
     step = line.furthest
     if step is None:
@@ -42,39 +42,39 @@ def difference(line: Line) -> str:
     )
 
 
-def without(line: Line) -> str:
+def without(line: TranslatedNumber) -> str:
     """Why there is no value."""
-    if line.outcome is Outcome.MISSING:
+    if line.outcome is Agreement.MISSING:
         return f"{line.missing.replace(', ', ' and ')} not logged"
     return line.note or f"{line.row.ours} is undefined"
 
 
-def settings(parameters: Parameters) -> str:
+def values_used(parameters: Parameters) -> str:
     """The values that numbers are computed with."""
     return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
 
 
-def sentence(found: Translation) -> str:
+def agreement_sentence(found: Translation) -> str:
     """How many of a framework's numbers are ours, differ, have no counterpart, or cannot be computed from the log."""
     words = {  # of one, of several
-        Outcome.EQUAL: ("equals ours in every step", "equal ours in every step"),
-        Outcome.DIFFERENT: ("differs", "differ"),
-        Outcome.ALONE: ("has no counterpart", "have no counterpart"),
-        Outcome.MISSING: ("needs a column that is not logged", "need a column that is not logged"),
-        Outcome.UNDEFINED: ("is undefined", "are undefined"),
+        Agreement.EQUAL: ("equals ours in every step", "equal ours in every step"),
+        Agreement.DIFFERENT: ("differs", "differ"),
+        Agreement.ALONE: ("has no counterpart", "have no counterpart"),
+        Agreement.MISSING: ("needs a column that is not logged", "need a column that is not logged"),
+        Agreement.UNDEFINED: ("is undefined", "are undefined"),
     }
-    sizes = {outcome: len(found.with_outcome(outcome)) for outcome in Outcome}
+    sizes = {outcome: len(found.with_outcome(outcome)) for outcome in Agreement}
     counts = [f"{n} {words[outcome][n > 1]}" for outcome, n in sizes.items() if n]
     return f"Of {len(found.lines)} numbers of {found.dialect.framework.title} {', '.join(counts)}."
 
 
-def text(found: Translation) -> str:
+def translation_text(found: Translation) -> str:
     """One paragraph an outcome, the reasons below each number."""
     dialect = found.dialect
     steps = f"Steps {found.steps[0]} to {found.steps[1]}" if found.steps else "No step with a usable token"
     head = [
         _head(dialect),
-        f"With {settings(found.parameters)}.",
+        f"With {values_used(found.parameters)}.",
         f"{steps}; of each number the last value.",
     ]
     parts = ["\n".join(head)]
@@ -86,7 +86,7 @@ def text(found: Translation) -> str:
     return "\n\n".join([*parts, _never(dialect)])
 
 
-def text_by_step(line: Line, framework: str) -> str:
+def text_by_step(line: TranslatedNumber, framework: str) -> str:
     """One number step by step."""
     row = line.row
     head = f"{row.name} of {DIALECTS[framework].framework.title}: {row.formula}.\nHere: {relation(row)}. {row.why}"
@@ -117,7 +117,7 @@ def explain(named: Named) -> str:
         ("what", row.formula),
         ("here", f"{relation(row)} ({entry.title.lower()})"),
         ("why", row.why),
-        ("assumed", f"{dialect.settings} ({settings(dialect.parameters)})"),
+        ("assumed", f"{dialect.settings} ({values_used(dialect.parameters)})"),
         ("source", dialect.framework.source),
     ]
     return "\n".join([*lines, *(f"  {label:<9} {words}" for label, words in told)])
@@ -133,7 +133,7 @@ def elsewhere(key: str) -> str:
     )
 
 
-def to_json(run: Run | None, found: Sequence[Translation], frameworks: Iterable[str] = ()) -> dict[str, Any]:
+def translation_json(run: Run | None, found: Sequence[Translation], frameworks: Iterable[str] = ()) -> dict[str, Any]:
     """The stable shape of `ratioscope translate --json`: undefined is null, and without a run so is every value.
 
     Args:
@@ -151,7 +151,7 @@ def to_json(run: Run | None, found: Sequence[Translation], frameworks: Iterable[
     }
 
 
-def _framework(key: str, parameters: Parameters, numbers: Iterable[Line | Reported]) -> dict[str, Any]:
+def _framework(key: str, parameters: Parameters, numbers: Iterable[TranslatedNumber | TheirNumber]) -> dict[str, Any]:
     dialect = DIALECTS[key]
     return {
         "framework": key,
@@ -164,8 +164,8 @@ def _framework(key: str, parameters: Parameters, numbers: Iterable[Line | Report
     }
 
 
-def _number(of: Line | Reported) -> dict[str, Any]:
-    row, line = (of.row, of) if isinstance(of, Line) else (of, None)
+def _number(of: TranslatedNumber | TheirNumber) -> dict[str, Any]:
+    row, line = (of.row, of) if isinstance(of, TranslatedNumber) else (of, None)
     theirs, ours = line.at(line.step) if line else (None, None)
     return {
         "name": row.name,
@@ -176,16 +176,16 @@ def _number(of: Line | Reported) -> dict[str, Any]:
         "why": row.why,
         "outcome": line.outcome.value if line else None,
         "step": line.step if line else None,
-        "value": plain(theirs),
-        "our_value": plain(ours),
+        "value": json_value(theirs),
+        "our_value": json_value(ours),
         "missing": line.missing.split(", ") if line and line.missing else [],
         "by_step": _by_step(line) if line else [],
     }
 
 
-def _by_step(line: Line) -> list[dict[str, Any]]:
+def _by_step(line: TranslatedNumber) -> list[dict[str, Any]]:
     frame = line.by_step[["value", "our_value", "difference", "clamped", "note"]].reset_index()
-    return [{str(name): plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+    return [{str(name): json_value(value) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _head(dialect: Dialect) -> str:
@@ -198,23 +198,23 @@ def _never(dialect: Dialect) -> str:
     return "\n".join(["Cannot be reproduced from a log of tokens:", *lines])
 
 
-def _values(line: Line, steps: tuple[int, int] | None) -> tuple[str, ...]:
+def _values(line: TranslatedNumber, steps: tuple[int, int] | None) -> tuple[str, ...]:
     """Name, their value, our key and value, and the step where it is not the last."""
-    if line.outcome in (Outcome.MISSING, Outcome.UNDEFINED):
+    if line.outcome in (Agreement.MISSING, Agreement.UNDEFINED):
         return line.name, without(line)
     theirs, ours = line.at(line.step)
     step = f"(step {line.step})" if steps and line.step != steps[1] else ""
     return line.name, f"{theirs:.4g}", *((line.row.ours, f"{ours:.4g}") if line.row.ours else ()), step
 
 
-def _reasons(line: Line) -> list[str]:
+def _reasons(line: TranslatedNumber) -> list[str]:
     """What is to be said below a number; of one that is ours nothing."""
-    note = line.note if line.outcome not in (Outcome.MISSING, Outcome.UNDEFINED) else ""
-    if line.outcome is Outcome.EQUAL:
+    note = line.note if line.outcome not in (Agreement.MISSING, Agreement.UNDEFINED) else ""
+    if line.outcome is Agreement.EQUAL:
         by_chance = "" if line.row.same else f"Equal in these steps, not by definition: {line.row.why}"
         return list(filter(None, [by_chance, note]))
     see = f" Nearest here: {line.row.instead}." if line.row.instead else ""
-    return [*filter(None, [difference(line), note]), f"{line.row.formula}. {line.row.why}{see}"]
+    return [*filter(None, [difference_in_words(line), note]), f"{line.row.formula}. {line.row.why}{see}"]
 
 
 def _paragraphs(rows: Sequence[tuple[str, ...]], reasons: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratioscope.analysis.importers.formats import IMPORTERS
-from ratioscope.analysis.importers.recognised import Lacking, lacking
+from ratioscope.analysis.importers.recognised import Lacking, lacking_framework
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.manifest import MANIFEST_NAME
@@ -17,7 +17,7 @@ _DEPTH, _MOST_FOLDERS = 2, 200
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSource:
     """A source, and the format that it is in."""
 
     importer: Importer
@@ -41,7 +41,7 @@ class Found:
             raise ImportProblem(f"{path}: cannot be read ({reason}).") from error
 
 
-def detect(path: Path, name: str = "") -> list[Found]:
+def detect(path: Path, name: str = "") -> list[FoundSource]:
     """Every format that the path is in, those that can be told most surely first; a run of ours is in none.
 
     Args:
@@ -56,7 +56,7 @@ def detect(path: Path, name: str = "") -> list[Found]:
         return []
     asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
     described = [(importer, _described(importer, path)) for importer in asked]
-    return [Found(importer, description, path) for importer, description in described if description is not None]
+    return [FoundSource(importer, description, path) for importer, description in described if description is not None]
 
 
 def _described(importer: Importer, path: Path) -> Description | None:
@@ -66,12 +66,12 @@ def _described(importer: Importer, path: Path) -> Description | None:
     return None
 
 
-def search(path: Path, name: str = "") -> Iterator[Found]:
+def search(path: Path, name: str = "") -> Iterator[FoundSource]:
     """The sources at a path or, where there is none, in the folders below it; what matches is not looked into."""
     yield from _search(path, name, _DEPTH, [_MOST_FOLDERS])
 
 
-def _search(path: Path, name: str, depth: int, left: list[int]) -> Iterator[Found]:
+def _search(path: Path, name: str, depth: int, left: list[int]) -> Iterator[FoundSource]:
     found = detect(path, name)
     yield from found
     if found or depth == 0 or (path / MANIFEST_NAME).is_file():
@@ -93,7 +93,7 @@ def _below(path: Path) -> list[Path]:
     return [Path(place) for place in below]
 
 
-def the_source(path: Path, name: str = "") -> Found:
+def the_source(path: Path, name: str = "") -> FoundSource:
     """The one source at a path or, where there is none, the one in the folders below it.
 
     Raises:
@@ -131,7 +131,7 @@ def _recognised(path: Path, name: str) -> Lacking | None:
     asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
     places = [path, *_below(path)]
     places += [deeper for place in places[1:] for deeper in _below(place)]
-    return next((found for place in places[:_MOST_FOLDERS] if (found := lacking(place, asked))), None)
+    return next((found for place in places[:_MOST_FOLDERS] if (found := lacking_framework(place, asked))), None)
 
 
 def hint(folder: Path) -> str:

@@ -12,7 +12,7 @@ from ratioscope import schema
 from ratioscope.analysis.importers import tables, unpadded
 from ratioscope.analysis.importers.mapping_file import MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
-from ratioscope.analysis.importers.tables import NotYetError, Rows
+from ratioscope.analysis.importers.tables import NotYetError, RowRange
 from ratioscope.errors import RatioscopeError, unknown
 
 # What pages are about; what of it is not mapped is said to be missing.
@@ -101,7 +101,7 @@ def _steps(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]
 class _Cursor:
     """The steps of a table, one of which lies ready."""
 
-    def __init__(self, steps: Iterator[tuple[int, list[Rows]]]) -> None:
+    def __init__(self, steps: Iterator[tuple[int, list[RowRange]]]) -> None:
         self._steps = steps
         self._next = next(steps, None)
 
@@ -109,7 +109,7 @@ class _Cursor:
     def step(self) -> int | None:
         return self._next[0] if self._next is not None else None
 
-    def take(self, step: int) -> list[Rows]:
+    def take(self, step: int) -> list[RowRange]:
         """The rows of a step; earlier ones are passed over."""
         while self._next is not None and self._next[0] < step:
             self._next = next(self._steps, None)
@@ -151,7 +151,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _step(
-    number: int, mapping: MappingFile, found: Mapping[str, list[Rows]], row: Mapping[str, Any], reading: Reading
+    number: int, mapping: MappingFile, found: Mapping[str, list[RowRange]], row: Mapping[str, Any], reading: Reading
 ) -> Step:
     numbers = _Numbers()
     tokens: dict[str, Any] | None = None
@@ -173,7 +173,7 @@ def _step(
     return Step(number, sequences, tokens, row)
 
 
-def _scalars(table: TableMap, rows: Sequence[Rows], reading: Reading) -> dict[str, Any]:
+def _scalars(table: TableMap, rows: Sequence[RowRange], reading: Reading) -> dict[str, Any]:
     """The columns of one step: of several rows the last that has a value."""
     found: dict[str, Any] = dict(table.constants)
     for part in rows:

@@ -146,7 +146,7 @@ def _listed(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"shifted": tuple(map(str, given["shifted"]))} if "shifted" in given else {}
 
 
-def _check_ours(file: Path, place: str, ours: str, table: schema.Table) -> None:
+def _check_ours(file: Path, place: str, ours: str, table: schema.DeclaredTable) -> None:
     if ours == "step":
         raise RatioscopeError(f'{file}, {place}: the step is given by a line step = "..." above, not as a column.')
     prefixes = {"tokens": ("extra_",), "sequences": ("reward_", "extra_"), "steps": ("extra_",)}[table.name]

@@ -41,7 +41,7 @@ class Lacking:
         return f"{self.path}: by its name it is from {framework}, but {lacks}{can if self.path.is_file() else ''}."
 
 
-def lacking(path: Path, importers: Iterable[Importer]) -> Lacking | None:
+def lacking_framework(path: Path, importers: Iterable[Importer]) -> Lacking | None:
     """The most likely of the frameworks whose names something at a path has, if it lacks what its importer needs."""
     found = [one for importer in importers for sign in importer.signs if (one := _looked_at(path, importer, sign))]
     return max(found, key=lambda one: one.share, default=None)

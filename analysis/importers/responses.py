@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from ratioscope import schema
 from ratioscope.analysis.importers.flatten import flattened
-from ratioscope.analysis.importers.source import SURPRISES, BadLine, Columns, Reading, Step
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Reading, Step
 from ratioscope.analysis.importers.values import Ordinals, as_part
+from ratioscope.table_files import Columns
 
 Values = Sequence[float] | NDArray[Any]
 _LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 
 
-def said(error: Exception) -> str:
+def other_shape(error: Exception) -> str:
     """Why contents of another shape cannot be read."""
     if isinstance(error, BadLine):
         return str(error)
@@ -38,7 +39,7 @@ class Response:
     """
 
     sampled: NDArray[np.bool_] | None = None
-    """None: there are sampled tokens alone, and nothing tells messages from each other (`compact`)."""
+    """None: there are sampled tokens alone, and nothing tells messages from each other (`without_empty`)."""
     values: dict[str, Values | None] = field(default_factory=dict)
     """By column of the tokens table; None or absent: not logged for this response."""
     row: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Response:
             self.values["rejected"] = np.full(len(self.mask), why, dtype=object)
 
 
-def compact(
+def without_empty(
     row: Mapping[str, Any], tokens: Mapping[str, Any] | None = None, messages: Iterable[Mapping[str, Any]] = ()
 ) -> Response:
     """A response of which the sampled tokens alone are known, one after the other.
@@ -83,7 +84,7 @@ def compact(
     return Response(values=dict(tokens or {}), row=fitting(schema.SEQUENCES, row), messages=fitted)
 
 
-def fitting(table: schema.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+def fitting(table: schema.DeclaredTable, row: Mapping[str, Any]) -> dict[str, Any]:
     """The same row, if its values are of their columns' kinds; a number may stand for a name.
 
     Raises:
@@ -130,7 +131,7 @@ def made(
             if size != len(response.mask):
                 raise BadLine(f"{size} of {name} for {len(response.mask)} tokens")
     except SURPRISES as error:
-        reading.bad(file, f"{what} cannot be read: {said(error)}", line)
+        reading.bad(file, f"{what} cannot be read: {other_shape(error)}", line)
         return None
     return response
 
@@ -236,14 +237,14 @@ def conversation(messages: Any) -> list[dict[str, Any]]:
     for turn, message in enumerate(entry for entry in entries if isinstance(entry, Mapping)):
         calls = message.get("tool_calls")
         called = [_called(call) for call in calls] if isinstance(calls, Sequence | np.ndarray) else []
-        thought, said = text(message.get("reasoning_content")), text(message.get("content"))
+        thought, said = plain_text(message.get("reasoning_content")), plain_text(message.get("content"))
         name = message.get("name") if message.get("role") == "tool" else ", ".join(filter(None, called)) or None
         rows.append(
             {
                 "turn": turn,
-                "role": text(message.get("role")),
+                "role": plain_text(message.get("role")),
                 "content": f"{thought}\n{said or ''}".rstrip() if thought else said,
-                "tool": text(name),
+                "tool": plain_text(name),
             }
         )
     return rows
@@ -254,14 +255,14 @@ def _called(call: Any) -> str:
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
 
 
-def text(value: Any) -> str | None:
+def plain_text(value: Any) -> str | None:
     """A prompt, response or message as text; chat messages one a line, with the role before each."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list) and value and all(isinstance(entry, Mapping) and "role" in entry for entry in value):
-        return "\n".join(f"{entry['role']}: {text(entry.get('content')) or ''}" for entry in value)
+        return "\n".join(f"{entry['role']}: {plain_text(entry.get('content')) or ''}" for entry in value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import RatioscopeError, first_line
-
-Columns = Mapping[str, Any]
-"""Arrays of one length by the run format's names, without `step`."""
-
+from ratioscope.table_files import Columns
 
 SURPRISES = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError)
 """What values of another kind than an importer counts on raise, somewhere."""

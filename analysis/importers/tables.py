@@ -42,7 +42,7 @@ class NotYetError(Exception):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowRange:
     """Some rows of one step, in a file."""
 
     step: int
@@ -106,7 +106,9 @@ def _named(found: Any, before: str = "") -> Iterator[tuple[str, str]]:
             yield before + one.name, str(one.type)
 
 
-def by_step(path: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, list[Rows]]]:
+def by_step(
+    path: Path, table: TableMap, names: Sequence[str], reading: Reading
+) -> Iterator[tuple[int, list[RowRange]]]:
     """The rows of a table, step by step in ascending order: the steps beyond `reading.after`.
 
     Args:
@@ -128,7 +130,7 @@ def by_step(path: Path, table: TableMap, names: Sequence[str], reading: Reading)
 
 def _by_name(
     path: Path, files: list[Path], table: TableMap, names: Sequence[str], reading: Reading
-) -> Iterator[tuple[int, list[Rows]]]:
+) -> Iterator[tuple[int, list[RowRange]]]:
     pattern = re.compile(table.step_in_name)
     numbered: dict[int, list[Path]] = {}
     for file in files:
@@ -143,7 +145,7 @@ def _by_name(
     for step in sorted(numbered):
         if step > reading.after:
             found = [
-                Rows(step, columns, file, numbers)
+                RowRange(step, columns, file, numbers)
                 for file in numbered[step]
                 for columns, numbers in _batches(file, names, reading, table)
             ]
@@ -165,7 +167,7 @@ def _first_step(file: Path, table: TableMap, reading: Reading) -> int | None:
     return None
 
 
-def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, Rows]]:
+def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, RowRange]]:
     """The rows of a file, cut where the step changes."""
     last = None
     for columns, numbers in _batches(file, list(dict.fromkeys([*names, table.step])), reading, table):
@@ -181,7 +183,7 @@ def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -
                 continue
             last = step
             cut = {name: array.slice(first, end - first) for name, array in columns.items()}
-            yield step, Rows(step, cut, file, numbers[first:end])
+            yield step, RowRange(step, cut, file, numbers[first:end])
 
 
 def _cuts(column: pa.Array) -> Iterator[tuple[int, int, int | None]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ratioscope import schema
 from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
-from ratioscope.analysis.importers.tables import Rows
+from ratioscope.analysis.importers.tables import RowRange
 from ratioscope.analysis.importers.values import as_number
 
 Columns = dict[str, Any]
@@ -36,7 +36,7 @@ class _Lists:
 
 
 def of_lists(
-    tokens: TokensMap, shared: TableMap | None, parts: Sequence[Rows], reading: Reading
+    tokens: TokensMap, shared: TableMap | None, parts: Sequence[RowRange], reading: Reading
 ) -> tuple[Columns, Columns]:
     """Tokens and responses of one step, from rows that are a response each.
 
@@ -66,7 +66,7 @@ def of_lists(
 
 
 def of_rows(
-    tokens: TokensMap, shared: TableMap | None, parts: Sequence[Rows], reading: Reading
+    tokens: TokensMap, shared: TableMap | None, parts: Sequence[RowRange], reading: Reading
 ) -> tuple[Columns, Columns]:
     """Tokens and responses of one step, from rows that are a token each; of a response's rows the first speaks."""
     found = _joined([_plain_columns(tokens, part, reading) for part in parts])
@@ -87,7 +87,7 @@ def of_rows(
     return of_tokens | _constant(tokens, len(order)), responses | _constant(shared, len(first))
 
 
-def of_responses(table: TableMap, parts: Sequence[Rows], reading: Reading) -> Columns:
+def of_responses(table: TableMap, parts: Sequence[RowRange], reading: Reading) -> Columns:
     """Responses of one step from files of their own; without seq_id they are numbered in their order."""
     found = _joined([_plain_columns(table, part, reading) for part in parts])
     count = sum(len(part.lines) for part in parts)
@@ -105,7 +105,7 @@ def looked_up(keys: Any, known: Any, values: Any) -> Any:
 # Lists ----------------------------------------------------------------------------------------------------------------
 
 
-def _of_part(tokens: TokensMap, part: Rows, reading: Reading) -> tuple[Columns, Columns, Ints]:
+def _of_part(tokens: TokensMap, part: RowRange, reading: Reading) -> tuple[Columns, Columns, Ints]:
     """Columns of the sampled tokens, columns that hold one value a response, and tokens a response; -1: it is bad."""
     names = {ours: theirs for ours, theirs in tokens.columns.items() if _is_list(part.columns[theirs].type)}
     lists = {ours: _lists(part, theirs, reading) for ours, theirs in names.items()}
@@ -198,7 +198,7 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _lists(part: Rows, theirs: str, reading: Reading) -> _Lists:
+def _lists(part: RowRange, theirs: str, reading: Reading) -> _Lists:
     array = part.columns[theirs]
     count = len(part.lines)
     if pa.types.is_null(array.type):
@@ -226,7 +226,7 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _lengths(part: Rows, theirs: str, reading: Reading) -> Ints | None:
+def _lengths(part: RowRange, theirs: str, reading: Reading) -> Ints | None:
     if not theirs:
         return None
     found = _numbers(part.columns[theirs], theirs, part, reading)
@@ -236,7 +236,7 @@ def _lengths(part: Rows, theirs: str, reading: Reading) -> Ints | None:
 # One value a row ------------------------------------------------------------------------------------------------------
 
 
-def _plain_columns(table: TableMap | None, part: Rows, reading: Reading) -> Columns:
+def _plain_columns(table: TableMap | None, part: RowRange, reading: Reading) -> Columns:
     if table is None:
         return {}
     declared = schema.TOKENS if isinstance(table, TokensMap) else schema.SEQUENCES
@@ -246,7 +246,9 @@ def _plain_columns(table: TableMap | None, part: Rows, reading: Reading) -> Colu
     }
 
 
-def _plain(array: pa.Array, ours: str, table: schema.Table, part: Rows, theirs: str, reading: Reading) -> Any:
+def _plain(
+    array: pa.Array, ours: str, table: schema.DeclaredTable, part: RowRange, theirs: str, reading: Reading
+) -> Any:
     """A column of one value a row: numbers, or an array of objects for text and ids."""
     column = table.column(ours)
     if column is not None and pa.types.is_string(column.type):
@@ -260,7 +262,7 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _numbers(array: pa.Array, theirs: str, part: Rows, reading: Reading) -> Any:
+def _numbers(array: pa.Array, theirs: str, part: RowRange, reading: Reading) -> Any:
     """Numbers, also from strings; masked where they are null."""
     if not _is_number(array.type):
         try:

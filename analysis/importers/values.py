@@ -31,7 +31,7 @@ def nulls(count: int) -> Any:
     return np.ma.masked_array(np.zeros(count, dtype=np.float32), True)
 
 
-def joined(parts: Sequence[Any]) -> Any:
+def joined_columns(parts: Sequence[Any]) -> Any:
     """Parts of a column as one, nulls included."""
     values = np.concatenate([np.ma.getdata(part) for part in parts])
     absent = np.concatenate([np.ma.getmaskarray(part) for part in parts])
@@ -119,7 +119,7 @@ def at(settings: Mapping[str, Any], *keys: str) -> Any:
     return found
 
 
-def known(**values: Any) -> dict[str, Any]:
+def known_values(**values: Any) -> dict[str, Any]:
     """What is set of these."""
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
@@ -142,7 +142,7 @@ def as_part(value: Any) -> float | None:
     return None if isinstance(value, str) else as_number(value)
 
 
-def words(value: Any) -> str | None:
+def words_of(value: Any) -> str | None:
     """A name that is one; anything else as text, and None as None."""
     return None if value is None else str(value)
 
@@ -161,12 +161,12 @@ def part_of_reward(name: str) -> str:
     return "reward_" + (re.sub(r"\W+", "_", name).strip("_") or "part")
 
 
-def text_of(content: Any) -> str:
+def content_text(content: Any) -> str:
     """The text of a message, whose content may be a list of parts; images and the like are named, not shown."""
     if content is None:
         return ""
     if isinstance(content, list):
-        return "\n".join(text_of(part) for part in content)
+        return "\n".join(content_text(part) for part in content)
     if isinstance(content, Mapping):
         return str(content["text"]) if "text" in content else f"[{content.get('type', 'content')}]"
     return str(content)
@@ -185,9 +185,9 @@ def calls_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def said(message: Mapping[str, Any]) -> str:
     """Everything that a message says: reasoning, text, calls."""
-    reasoning = text_of(message.get("reasoning_content"))
+    reasoning = content_text(message.get("reasoning_content"))
     calls = [f"{name}({arguments})" for name, arguments in calls_of(message)]
-    return "\n".join(part for part in (reasoning, text_of(message.get("content")), *calls) if part)
+    return "\n".join(part for part in (reasoning, content_text(message.get("content")), *calls) if part)
 
 
 def transcript(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.extras import needing
 
 
-def texts_of(tokenizer: str) -> Callable[[int], str]:
+def token_texts(tokenizer: str) -> Callable[[int], str]:
     """The text of a token id.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ratioscope import schema
-from ratioscope.analysis.importers.detect import Found
+from ratioscope.analysis.importers.detect import FoundSource
 from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.manifest import MANIFEST_NAME, Manifest
@@ -66,7 +66,7 @@ class Options:
     """Text of a token id, for the vocabulary."""
 
 
-def import_run(found: Found, folder: Path, options: Options, tell: Tell = lambda so_far: None) -> Imported:
+def import_run(found: FoundSource, folder: Path, options: Options, tell: Tell = lambda so_far: None) -> Imported:
     """Write a source as a run, or what is new of it into the run that was made of it before.
 
     Raises:
@@ -100,7 +100,7 @@ def import_run(found: Found, folder: Path, options: Options, tell: Tell = lambda
 
 
 def follow_run(
-    found: Found,
+    found: FoundSource,
     folder: Path,
     options: Options,
     *,
@@ -163,19 +163,19 @@ def last_change(path: Path) -> float:
 # A run that is begun or continued -------------------------------------------------------------------------------------
 
 
-def _begun(found: Found, folder: Path, name: str, options: Options) -> RunRecorder:
+def _begun(found: FoundSource, folder: Path, name: str, options: Options) -> RunRecorder:
     """A recorder of a new run, or of the one that is in this folder."""
     if _holds_run(folder):
         return _continued(found, folder, options)
     return RunRecorder(folder, vocabulary=options.texts, **manifest_of(found, name))
 
 
-def _continued(found: Found, folder: Path, options: Options) -> RunRecorder:
+def _continued(found: FoundSource, folder: Path, options: Options) -> RunRecorder:
     _check_identity(found, folder)
     return RunRecorder(folder, resume=True, vocabulary=options.texts)
 
 
-def _check_identity(found: Found, folder: Path) -> None:
+def _check_identity(found: FoundSource, folder: Path) -> None:
     manifest = Manifest.read(folder)
     if not _is_of(found, manifest):
         path, name = manifest.source.get("path"), manifest.source.get("format")
@@ -187,11 +187,11 @@ def _holds_run(folder: Path) -> bool:
     return (folder / MANIFEST_NAME).is_file()
 
 
-def _is_of(found: Found, manifest: Manifest) -> bool:
+def _is_of(found: FoundSource, manifest: Manifest) -> bool:
     return (manifest.source.get("path"), manifest.source.get("format")) == _identity(found)
 
 
-def _identity(found: Found) -> tuple[str, str]:
+def _identity(found: FoundSource) -> tuple[str, str]:
     return str(found.description.path.resolve()), found.importer.name
 
 
@@ -199,7 +199,7 @@ def _hidden(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.importing")
 
 
-def _make_room(found: Found, hidden: Path) -> None:
+def _make_room(found: FoundSource, hidden: Path) -> None:
     """Make the folder, which only one of two imports can, and remove what one left half that cannot be continued."""
     if _made(hidden):
         return
@@ -225,7 +225,7 @@ def _made(hidden: Path) -> bool:
     return True
 
 
-def _check(found: Found, folder: Path, options: Options) -> None:
+def _check(found: FoundSource, folder: Path, options: Options) -> None:
     """Raise what can be known before anything is written."""
     source = found.description.path.resolve()
     if source.is_dir() and folder.resolve().is_relative_to(source):
@@ -253,7 +253,7 @@ def _interrupted_by_problems(recorder: RunRecorder) -> Iterator[None]:
 
 
 @contextmanager
-def _said(found: Found) -> Iterator[None]:
+def _said(found: FoundSource) -> Iterator[None]:
     """What does not fit the run format is said of the source: it is nothing that the run did wrong."""
     try:
         yield
@@ -268,7 +268,7 @@ def _said(found: Found) -> Iterator[None]:
 
 
 def _write(
-    found: Found, recorder: RunRecorder, options: Options, done: Imported, tell: Tell, *, growing: bool = False
+    found: FoundSource, recorder: RunRecorder, options: Options, done: Imported, tell: Tell, *, growing: bool = False
 ) -> None:
     """Record every step beyond the last one that is recorded."""
     last = max(recorder.last_step, done.last_step)
@@ -289,7 +289,7 @@ def _write(
     done.problems = tuple(dict.fromkeys([*done.problems, *reading.problems]))
 
 
-def _fits(found: Found, step: Step, reading: Reading) -> bool:
+def _fits(found: FoundSource, step: Step, reading: Reading) -> bool:
     """Whether a step can be recorded; said where it cannot. The recorder would tell only when it writes."""
     try:
         check_step(step.number, {"tokens": step.tokens, "sequences": step.sequences, "messages": step.messages})
@@ -314,7 +314,7 @@ def _rows(columns: Any) -> int:
     return next((len(values) for values in columns.values() if values is not None), 0)
 
 
-def _check_last_step(found: Found, folder: Path, options: Options) -> None:
+def _check_last_step(found: FoundSource, folder: Path, options: Options) -> None:
     """Raise unless the last recorded step is in the source what it is in the run: whole, and of the same run."""
     _check_identity(found, folder)
     named = [(path, schema.FileName.parse(path.name)) for path in (folder / "sequences").glob("*.parquet")]
@@ -351,7 +351,7 @@ def _recorded(path: Path, step: int) -> int:
 # What the manifest says -----------------------------------------------------------------------------------------------
 
 
-def manifest_of(found: Found, name: str) -> dict[str, Any]:
+def manifest_of(found: FoundSource, name: str) -> dict[str, Any]:
     """The fields of the manifest of a run that is made of this source."""
     description = found.description
     path, format_name = _identity(found)

@@ -29,11 +29,11 @@ from ratioscope.analysis.linter import (
 )
 from ratioscope.analysis.linter.check import CHECKS, Check
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.report import text, to_json
+from ratioscope.analysis.linter.report import remarks_json, remarks_text
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 
-__all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "text", "to_json"]
+__all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_json", "remarks_text"]
 
 # Importing a module declares its checks.
 _MODULES = (

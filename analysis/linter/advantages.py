@@ -8,7 +8,7 @@ rewards, responses are missing.
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import check
@@ -46,7 +46,7 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
                 f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {evidence.in_steps(steps)}.",
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, and find out why it cannot.",
-                (estimate("responses", len(bad)),),
+                (estimated("responses", len(bad)),),
                 steps,
                 ("reward",),
                 first_of(bad),
@@ -64,7 +64,7 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
                     + (", up to the end: the run may have diverged." if bad_at.iloc[-1] else "."),
                     Severity.WARNING,
                     "Look at the step before the first one: its learning rate, its largest ratio, its gradient norm.",
-                    (estimate("steps", len(steps)),),
+                    (estimated("steps", len(steps)),),
                     steps,
                     (column,),
                 )
@@ -78,7 +78,7 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
                 f"{evidence.in_steps(tuple(beyond['step'].astype(int)))}.",
                 Severity.NOTICE,
                 "Log it between 0 and 1, not in percent; a score of another kind is an extra_ column.",
-                (estimate("steps", len(beyond)),),
+                (estimated("steps", len(beyond)),),
                 tuple(int(step) for step in beyond["step"]),
                 ("eval_accuracy",),
             )
@@ -87,7 +87,7 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
         remarks.append(
             Finding(
                 f"None of {evidence.n_rows:,} tokens can be used.", Severity.CRITICAL,
-                "See the reasons: invalid values.", (estimate("tokens", 0),), evidence.all_steps,
+                "See the reasons: invalid values.", (estimated("tokens", 0),), evidence.all_steps,
                 ("logp_behavior", "logp_current", "advantage"),
             )
         )  # fmt: skip
@@ -136,8 +136,8 @@ def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, or score no response of its prompt.",
                 (
-                    estimate("responses", int(beside.sum())),
-                    estimate("share of them with the lowest reward of their group", float(worst[beside].mean())),
+                    estimated("responses", int(beside.sum())),
+                    estimated("share of them with the lowest reward of their group", float(worst[beside].mean())),
                 ),
                 steps,
                 (name,),
@@ -167,12 +167,12 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs at one end of {percent(shift)} of the responses whose tokens differ, "
                        "and is one and the same on all others: it is shifted by one row.",
-                       Severity.CRITICAL, (estimate("share of these responses", shift),))]  # fmt: skip
+                       Severity.CRITICAL, (estimated("share of these responses", shift),))]  # fmt: skip
     if relative and (~constant).mean() > _SOME:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs between the tokens of {percent((~constant).mean())} of the responses, "
                        f"where its kind ({kind}) gives a response one: it is shifted, or of other rows.",
-                       Severity.CRITICAL, (estimate("share of the responses", (~constant).mean()),))]  # fmt: skip
+                       Severity.CRITICAL, (estimated("share of the responses", (~constant).mean()),))]  # fmt: skip
     responses = responses.assign(reward=responses["reward"].astype(float))
     keys = [responses["step"], responses["group_id"]]
     r = responses["reward"] - responses["reward"].groupby(keys).transform("mean")
@@ -183,7 +183,7 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
         return not_checked(f"Fewer than {FEWEST_GROUPS} groups have responses of different reward.")
     correlation = signal["ra"] / (signal["rr"] * signal["aa"]) ** 0.5
     follows = float(correlation.fillna(0.0).mean())
-    numbers = (estimate("correlation with the rewards inside groups", follows), estimate("groups", len(signal)))
+    numbers = (estimated("correlation with the rewards inside groups", follows), estimated("groups", len(signal)))
     if follows < FLIPPED:
         return [_found(evidence, responses,
                        "The advantage has the wrong sign: inside a group the better response has the smaller one "
@@ -256,7 +256,7 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
         "kind makes them: responses of these groups are missing from the log, and what is left is a selection.",
         Severity.WARNING,
         "Log every response that was sampled; of those that the loss left out, say why in the column dropped.",
-        (estimate("groups", len(off)), estimate("largest mean of a group", float(off["mean"].abs().max()))),
+        (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),
         steps,
         ("sequences",),
     )

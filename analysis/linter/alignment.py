@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -175,7 +175,7 @@ def shifted(evidence: LogEvidence) -> list[Finding]:
     if remarks:
         return remarks
     weakest = min(found.here, key=lambda pair: found.here[pair])
-    number = estimate(f"correlation of {weakest[0]} with {weakest[1]}, in place", found.here[weakest])
+    number = estimated(f"correlation of {weakest[0]} with {weakest[1]}, in place", found.here[weakest])
     return passed(f"All columns agree best in place{_sampled(evidence)}.", number)
 
 
@@ -199,8 +199,8 @@ def _shift(evidence: LogEvidence, column: str, by: int) -> Finding:
         Severity.WARNING if column in BESIDE else Severity.CRITICAL,
         _LABELS,
         (
-            estimate("correlation with the neighbour", found.there[column, best]),
-            estimate("correlation in place", found.here[column, best]),
+            estimated("correlation with the neighbour", found.there[column, best]),
+            estimated("correlation in place", found.here[column, best]),
         ),
         evidence.all_steps,
         (column,),
@@ -217,8 +217,8 @@ def _undecided(evidence: LogEvidence, one: str, other: str, by: int) -> Finding:
         Severity.CRITICAL,
         _LABELS,
         (
-            estimate("correlation with the neighbour", found.there[one, other]),
-            estimate("correlation in place", found.here[one, other]),
+            estimated("correlation with the neighbour", found.there[one, other]),
+            estimated("correlation in place", found.here[one, other]),
         ),
         evidence.all_steps,
         (one, other),
@@ -249,7 +249,7 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
         worst = max(known, key=lambda column: np.nan_to_num(known[column].varying))
         return passed(
             "Inside shared states every column gives a token one value, and other tokens another.",
-            estimate(f"share of repeated tokens whose {worst} differs", known[worst].varying),
+            estimated(f"share of repeated tokens whose {worst} differs", known[worst].varying),
         )
     if not fine:
         return [
@@ -258,7 +258,7 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
                 "every column: they do not answer one prompt, or the token ids are not those that were sampled.",
                 Severity.WARNING,
                 "Check group_id, position and token_id: a group is one prompt, and a row is the token that was drawn.",
-                tuple(estimate(f"share of repeated tokens whose {c} differs", known[c].varying) for c in sorted(off)),
+                tuple(estimated(f"share of repeated tokens whose {c} differs", known[c].varying) for c in sorted(off)),
                 evidence.all_steps,
                 ("group_id", "token_id", "position"),
             )
@@ -297,8 +297,8 @@ def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn) -> Finding:
         Severity.WARNING if column in BESIDE else Severity.CRITICAL,
         do,
         (
-            estimate("share of repeated tokens whose value differs", drawn.varying),
-            estimate("share of states with one value for several tokens", drawn.blind),
+            estimated("share of repeated tokens whose value differs", drawn.varying),
+            estimated("share of states with one value for several tokens", drawn.blind),
         ),
         evidence.all_steps,
         (column,),

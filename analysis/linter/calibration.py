@@ -8,7 +8,7 @@ the entropy of the current policy is the mean of its -log p over its own tokens:
 import numpy as np
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
@@ -48,9 +48,9 @@ def drawn_as_logged(evidence: LogEvidence) -> list[Finding]:
         return not_checked("Tokens were dropped in every step: what is left is no sample of the sampler's policy.")
     found = sample.collisions("logp_behavior", keep)
     numbers = (
-        estimate("share of repeated tokens, measured minus logged", found.excess),
-        estimate("z", found.z),
-        estimate("tokens in shared states", found.n),
+        estimated("share of repeated tokens, measured minus logged", found.excess),
+        estimated("z", found.z),
+        estimated("tokens in shared states", found.n),
     )
     groups = len(np.unique(sample.group[keep]))
     if groups < FEWEST_GROUPS or not np.isfinite(found.z):
@@ -110,9 +110,9 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
     z, mean = sample.z(surprise - level, sample.group[known]), float((surprise - level).mean())
     ratio = float(surprise.sum() / level.sum()) if level.sum() > 0 else float("inf")
     numbers = (
-        estimate("mean of ratio × (-logp_current - entropy), nats", mean),
-        estimate("z", z),
-        estimate("mean of -logp_current over mean entropy", ratio),
+        estimated("mean of ratio × (-logp_current - entropy), nats", mean),
+        estimated("z", z),
+        estimated("mean of -logp_current over mean entropy", ratio),
     )
     if evidence.doubt is not None and abs(z) >= LARGEST_Z and abs(mean) >= LEAST_NATS:
         return not_checked(

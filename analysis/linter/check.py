@@ -9,7 +9,7 @@ CHECKS["temperature"].lacking(log)     # "token_id is not logged." or ""
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ratioscope.analysis.findings.declared import Declared, put
+from ratioscope.analysis.findings.declared import DeclaredFinding, put
 from ratioscope.analysis.findings.finding import Finding, not_checked
 from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Logged, Need
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -18,14 +18,14 @@ from ratioscope.analysis.linter.sample import COLUMNS
 Look = Callable[[LogEvidence], list[Finding]]
 
 AGE, RATIO = QUESTIONS["age"].needs, QUESTIONS["staleness"].needs
-ENGINE: tuple[Need, ...] = (("logp_behavior",), ("logp_behavior_train", "logp_current"))
+ENGINE_COLUMNS: tuple[Need, ...] = (("logp_behavior",), ("logp_behavior_train", "logp_current"))
 STATES: tuple[Need, ...] = (("token_id",), GROUP)
 TOKENS: tuple[Need, ...] = (("position",),)
 ANY: tuple[Need, ...] = (COLUMNS,)
 
 
 @dataclass(frozen=True, eq=False)
-class Check(Declared):
+class Check(DeclaredFinding):
     """What there is to know of a check but what it finds."""
 
     needs: tuple[Need, ...] = TOKENS

@@ -13,7 +13,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind, Note
 
 
-def columns(run: Run) -> pd.DataFrame:
+def declared_columns(run: Run) -> pd.DataFrame:
     """Every declared column of every table, from the files' footers; no row is read.
 
     Columns: table, column, required (bool), logged (share of the table's rows that have a value; NaN where the footers

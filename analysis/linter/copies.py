@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
@@ -118,7 +118,7 @@ def _of_unknown_age(evidence: LogEvidence) -> Finding | None:
         "logged.",
         Severity.WARNING,
         "Log what the sampler returned and the trainer's own recomputation; leave out what was not computed.",
-        (estimate("share of equal tokens", share),),
+        (estimated("share of equal tokens", share),),
         evidence.all_steps,
         (_B, _C),
         evidence.rows_where(f"{_B} = {_C} and uncertain"),
@@ -160,7 +160,7 @@ def _still(evidence: LogEvidence) -> Finding | None:
         "are copies of one.",
         Severity.CRITICAL,
         "Look at the learning rate, and whether the optimiser steps on the weights that the log-probabilities are of.",
-        (estimate("tokens", len(update)),),
+        (estimated("tokens", len(update)),),
         evidence.all_steps,
         (_N, _C),
     )
@@ -183,7 +183,7 @@ def _copied(evidence: LogEvidence, one: str, other: str, share: float, n: int) -
         f"{one} equals {other} in {percent(share)} of {n:,} tokens {_WORDS[one, other]}: {said}.",
         Severity.WARNING if columns == (_F,) else Severity.CRITICAL,
         _DO[columns[0]],
-        (estimate("share of equal tokens", share),),
+        (estimated("share of equal tokens", share),),
         evidence.all_steps,
         columns,
         evidence.rows_where(

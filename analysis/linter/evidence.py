@@ -12,7 +12,7 @@ from math import nan
 import duckdb
 import pandas as pd
 
-from ratioscope.analysis.findings.declared import Declared
+from ratioscope.analysis.findings.declared import DeclaredFinding
 from ratioscope.analysis.findings.evidence import Evidence
 from ratioscope.analysis.findings.finding import Example, Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
@@ -120,7 +120,7 @@ class LogEvidence(Evidence):
         low, high = self._steps
         return (high is None or first <= high) and (low is None or last >= low)
 
-    def remarks(self, check: Declared) -> list[Finding]:
+    def remarks(self, check: DeclaredFinding) -> list[Finding]:
         """What a check says, asked once."""
         return self.once(f"check {check.name}", lambda: check(self))
 
@@ -129,12 +129,12 @@ class LogEvidence(Evidence):
         """Nats by which two logged values may be apart by rounding, where the source keeps a few decimals; else 0."""
         return 2 * self.log.rounding
 
-    def problems(self, *checks: Declared) -> list[str]:
+    def problems(self, *checks: DeclaredFinding) -> list[str]:
         """Which of the checks found a problem, in words."""
         found = (check for check in checks if any(remark.is_problem for remark in self.remarks(check)))
         return [check.name.replace("_", " ") for check in found]
 
-    def found(self, check: Declared) -> bool:
+    def found(self, check: DeclaredFinding) -> bool:
         """Whether the check found something, be it a notice."""
         return any(remark.outcome is Outcome.FOUND for remark in self.remarks(check))
 

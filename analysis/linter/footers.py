@@ -2,7 +2,7 @@
 
 import pyarrow.compute as pc
 
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import LOG_PROBS, LogEvidence
 from ratioscope.storage.parquet import read_table
@@ -39,7 +39,7 @@ def footers(evidence: LogEvidence) -> list[Finding]:
             "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
             Severity.CRITICAL,
             "Write changed tables with ratioscope.table_files.write_table_file, or without the old file's metadata.",
-            (estimate("values", hidden),),
+            (estimated("values", hidden),),
             evidence.all_steps,
             tuple(sorted(columns)),
         )

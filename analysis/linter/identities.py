@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
@@ -68,7 +68,7 @@ def swapped(evidence: LogEvidence) -> list[Finding]:
     doubts = {pair: _misfit(evidence, *pair) for pair in tied}
     pair = min(tied, key=lambda each: doubts[each])
     factor = float(np.exp(before - costs[pair]))
-    numbers = (estimate("nearer by exchanging the best pair, factor", factor),)
+    numbers = (estimated("nearer by exchanging the best pair, factor", factor),)
     if not factor > LEAST_FACTOR or _is_copy(found, pair):
         return passed("No two columns fit better where the other one is.", *numbers)
     rivals = [each for each in tied if each != pair and doubts[each] < doubts[pair] + LEAST_MISFIT]
@@ -147,9 +147,9 @@ def recomputed(evidence: LogEvidence) -> list[Finding]:
     )
     by_update = not np.isfinite(to_train) and near and moved > 4 * FLOOR
     numbers = (
-        estimate("mean |logp_behavior - logp_current|, older versions", to_current),
-        estimate("mean |logp_new - logp_current| there", moved),
-        estimate("mean |logp_behavior_train - logp_current| there", away),
+        estimated("mean |logp_behavior - logp_current|, older versions", to_current),
+        estimated("mean |logp_new - logp_current| there", moved),
+        estimated("mean |logp_behavior_train - logp_current| there", away),
     )
     if not (by_train or by_update):
         return passed(

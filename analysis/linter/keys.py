@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
@@ -29,7 +29,7 @@ def files(evidence: LogEvidence) -> list[Finding]:
             f"{problems[0]}{more}",
             Severity.WARNING,
             "Write the files again, or remove them: what they contain is missing from every number.",
-            (estimate("files left out", len(problems)),),
+            (estimated("files left out", len(problems)),),
         )
     ]
 
@@ -75,7 +75,7 @@ def steps(evidence: LogEvidence) -> list[Finding]:
     remarks = [
         Finding(
             f"{words}: {len(where)}, {evidence.in_steps(tuple(where))}.", severity, do,
-            (estimate("steps", len(where)),), tuple(where), ("step",),
+            (estimated("steps", len(where)),), tuple(where), ("step",),
         )
         for where, severity, words, do in faults
         if where
@@ -103,7 +103,7 @@ def versions(evidence: LogEvidence) -> list[Finding]:
                 Severity.CRITICAL,
                 "Count versions as the steps table does: policy_version is the version before the update, and "
                 "the sampler's weights cannot be newer.",
-                (estimate("tokens", future),),
+                (estimated("tokens", future),),
                 steps_with(by_step["future"]),
                 ("behavior_version", "policy_version"),
                 evidence.examples("future"),
@@ -118,7 +118,7 @@ def versions(evidence: LogEvidence) -> list[Finding]:
                 "the current policy's log-probabilities: the version numbers are off by one.",
                 Severity.WARNING,
                 "Log the version before the update as policy_version, and number the sampler's weights the same way.",
-                (estimate("share of equal tokens one version back", equal / one_behind),),
+                (estimated("share of equal tokens one version back", equal / one_behind),),
                 steps_with(by_step["n_one_behind_equal"]),
                 ("behavior_version", "policy_version"),
                 evidence.rows_where("version_lag = 1 and uncertain and abs(log_rho) <= 1e-5"),
@@ -147,7 +147,7 @@ def _backwards(evidence: LogEvidence) -> list[Finding]:
                     + ("." if column == "policy_version" else ", by more than the data are old."),
                     severity,
                     "Count updates of the weights on and on, also after a restart: ages are wrong otherwise.",
-                    (estimate("steps", len(where)),),
+                    (estimated("steps", len(where)),),
                     where,
                     (column,),
                 )
@@ -167,7 +167,7 @@ def sequence_rows(evidence: LogEvidence) -> list[Finding]:
             f"Sequences {words}: {len(found):,}, {evidence.in_steps(steps_with(found.groupby('step').size()))}.",
             severity,
             do,
-            (estimate("sequences", len(found)),),
+            (estimated("sequences", len(found)),),
             steps_with(found.groupby("step").size()),
             columns,
             first_of(found),
@@ -295,7 +295,7 @@ def prompts(evidence: LogEvidence) -> list[Finding]:
             Severity.CRITICAL,
             "group_id must identify the prompt: intervals resample groups, and group advantages compare within one "
             "prompt.",
-            (estimate("groups", len(mixed)),),
+            (estimated("groups", len(mixed)),),
             where,
             ("group_id", "prompt_id"),
             first_of(mixed),

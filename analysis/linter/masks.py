@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
@@ -63,7 +63,7 @@ def masks(evidence: LogEvidence) -> list[Finding]:
                 + ("; the loss has a penalty, which may be where it comes from." if penalty else "."),
                 Severity.NOTICE if penalty else Severity.WARNING,
                 do,
-                (estimate("tokens", count),),
+                (estimated("tokens", count),),
                 steps,
                 columns,
                 evidence.examples(fault),
@@ -140,7 +140,7 @@ def _side_remark(
         said,
         Severity.WARNING,
         do,
-        (estimate("tokens", len(found)),),
+        (estimated("tokens", len(found)),),
         tuple(int(step) for step in np.unique(found["step"])),
         columns,
         tuple(Example(*map(int, place)) for place in islice(places, EXAMPLES)),

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
-from ratioscope.analysis.linter.check import ENGINE, check
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
+from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.notes import remark
 
@@ -17,7 +17,7 @@ TIMES_PRECISION = 1.5
 HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
-@check(order=280, needs=ENGINE, page="drift")
+@check(order=280, needs=ENGINE_COLUMNS, page="drift")
 def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
     """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
     by_step = evidence.by_step[evidence.by_step["n_fresh"] > 0]
@@ -38,9 +38,9 @@ def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
     worst, largest = staleness.idxmax(), float(by_step["max_fresh"].max())
     bounded = (staleness - (by_step["fresh_rho"] / by_step["n_fresh"] - 1) / 2).dropna()  # infinite less infinite
     numbers = (
-        estimate("largest ½ mean |ρ - 1| on the same weights", staleness.max()),
-        estimate("largest |log ratio| there", largest),
-        estimate("limit", floor, note=remark(against)),
+        estimated("largest ½ mean |ρ - 1| on the same weights", staleness.max()),
+        estimated("largest |log ratio| there", largest),
+        estimated("limit", floor, note=remark(against)),
     )
     above = steps_with((staleness > floor).astype(int))
     if not above:

@@ -6,7 +6,7 @@ from typing import Any
 from ratioscope.analysis.findings.finding import Finding, Outcome
 
 
-def text(remarks: Sequence[Finding]) -> str:
+def remarks_text(remarks: Sequence[Finding]) -> str:
     """For the terminal: severity or outcome, check and sentence; below it what to do.
 
     Checks that did not run for one and the same reason are one line.
@@ -28,7 +28,7 @@ def text(remarks: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def to_json(remarks: list[Finding]) -> list[dict[str, Any]]:
+def remarks_json(remarks: list[Finding]) -> list[dict[str, Any]]:
     """The stable shape of `ratioscope check --json`: what is undefined is null."""
     return [
         {

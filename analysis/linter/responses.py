@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
@@ -52,9 +52,9 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     others = whole.groupby(["step", "group_id"])["n"].transform("size")[unlikely.index] - 1
     copies, chance = float((same - 1).sum()) / 2, float((np.exp(unlikely["logp"]) * others).sum()) / 2
     numbers = (
-        estimate("pairs of equal unlikely responses", copies),
-        estimate("at most as many by chance", chance),
-        estimate("unlikely responses", len(unlikely)),
+        estimated("pairs of equal unlikely responses", copies),
+        estimated("at most as many by chance", chance),
+        estimated("unlikely responses", len(unlikely)),
     )
     if copies < LEAST_REPEATED + TIMES_CHANCE * chance:
         return passed(f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
@@ -100,7 +100,7 @@ def _again(evidence: LogEvidence) -> Finding | None:
         f"{evidence.in_steps(steps)}: batches were logged twice.",
         Severity.CRITICAL,
         "Look at what a resumed run logs, and at writers that repeat a batch until the next one comes.",
-        (estimate("steps", len(steps)),),
+        (estimated("steps", len(steps)),),
         steps,
         ("step",),
     )
@@ -120,7 +120,7 @@ def response_mask(evidence: LogEvidence) -> list[Finding]:
     if many.sum() < FEWEST_GROUPS:
         return not_checked(f"Fewer than {FEWEST_GROUPS} groups have four responses.")
     equal, expected = float((tokens[many] == 1).mean()), float(chance[many].mean())
-    numbers = (estimate("share of groups with one first token", equal), estimate("by logp_behavior", expected))
+    numbers = (estimated("share of groups with one first token", equal), estimated("by logp_behavior", expected))
     if equal < NEARLY_ALL or expected > _USUAL:
         return passed(
             f"All responses begin alike in {percent(equal)} of the groups ({percent(expected)} expected).",
@@ -178,7 +178,7 @@ def padding(evidence: LogEvidence) -> list[Finding]:
     longest = pd.Series(n).groupby(first["step"].to_numpy()).transform("max").to_numpy()
     full, several = n == longest, tail > 1
     share = float((full & several).mean())
-    numbers = (estimate("share of the responses that end in a repeated token, at full length", share),)
+    numbers = (estimated("share of the responses that end in a repeated token, at full length", share),)
     if full.all() and share > _PADDED and np.unique(tail[several]).size + (~several).any() > 1:
         return [
             Finding(
@@ -231,7 +231,7 @@ def sizes(evidence: LogEvidence) -> list[Finding]:
                 "Log every response that was sampled, and say in dropped why one was left out: means over "
                 "what is left are "
                 "those of the survivors.",
-                (estimate("missing", missing),),
+                (estimated("missing", missing),),
                 steps,
                 ("sequences",),
             )

@@ -13,17 +13,18 @@ import numpy as np
 import pandas as pd
 
 from ratioscope import schema
-from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.alignment import shifted
-from ratioscope.analysis.linter.check import ENGINE, RATIO, STATES, check
+from ratioscope.analysis.linter.check import ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Array, Interval, cluster_interval, cluster_variance
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_variance
 from ratioscope.notes import remark
+from ratioscope.tails import Array
 
 # Slopes below 0.01 (T within 1 %) change no ratio that matters.
 LEAST_SLOPE = 0.01
@@ -41,7 +42,7 @@ LARGEST_SHARE_ABOVE = 0.1
 SHARE_OF_STEPS = 0.1
 
 
-@check(order=260, needs=(*ENGINE, *STATES), page="ratios")
+@check(order=260, needs=(*ENGINE_COLUMNS, *STATES), page="ratios")
 def temperature(evidence: LogEvidence) -> list[Finding]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
     remarks, measured = [], []
@@ -53,7 +54,9 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
         r2 = xy.sum() ** 2 / (xx.sum() * yy.sum()) if yy.sum() > 0 else 0.0
         interval = cluster_interval(xy, xx)
         measured.append(
-            estimate(f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, remark(f"R² {r2:.2f}"))
+            estimated(
+                f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, remark(f"R² {r2:.2f}")
+            )
         )
         least_r2 = LEAST_R2 if fresh else LEAST_R2_STALE
         if abs(slope) > LEAST_SLOPE and r2 > least_r2 and abs(slope) > STANDARD_ERRORS * error and abs(slope) < 2:
@@ -94,7 +97,7 @@ def _temperature_found(evidence: LogEvidence, fresh: bool, slope: Number, r2: fl
         Severity.WARNING if fresh else Severity.NOTICE,
         f"{divide} the trainer's logits by it, or log the sampler's processed log-probabilities; otherwise every "
         "ratio, clip and KL contains the temperature.",
-        (slope, estimate("temperature ratio", value, Interval(low, high))),
+        (slope, estimated("temperature ratio", value, Interval(low, high))),
         steps_with(states.groupby("step").size()),
         ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") and fresh else "logp_current"),
         evidence.rows_where(
@@ -109,7 +112,7 @@ def _temperature_of(slope: float) -> float:
     return (2 + slope) / (2 - slope) if abs(slope) < 2 else float("nan")
 
 
-@check(order=270, needs=ENGINE, page="ratios")
+@check(order=270, needs=ENGINE_COLUMNS, page="ratios")
 def truncated_support(evidence: LogEvidence) -> list[Finding]:
     """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
     groups = evidence.groups[evidence.groups["n_fresh"] > 0]
@@ -122,7 +125,7 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
     mean, interval = rho.sum() / n.sum(), cluster_interval(rho, n)
     above, below = groups["n_fresh_above"].sum(), groups["n_fresh_below"].sum()
     share_above = above / max(above + below, 1)
-    numbers = (estimate("mean ratio, same weights", mean, interval), estimate("moved up, of all moved", share_above))
+    numbers = (estimated("mean ratio, same weights", mean, interval), estimated("moved up, of all moved", share_above))
     error = sqrt(cluster_variance(rho, n))
     least = max(evidence.limits.mean_ratio_trifle, STANDARD_ERRORS * error)
     if not (1 - mean > least and share_above <= LARGEST_SHARE_ABOVE):
@@ -172,9 +175,9 @@ def mean_ratio(evidence: LogEvidence) -> list[Finding]:
     limit, trifle = evidence.limits.mean_ratio_z, evidence.limits.mean_ratio_trifle
     side = z[z * np.sign(together) > limit]
     numbers = (
-        estimate("mean ratio of all steps", mean, interval, evidence.doubt),
-        estimate("z of all steps", together),
-        estimate(f"steps beyond ±{limit:g}", len(side)),
+        estimated("mean ratio of all steps", mean, interval, evidence.doubt),
+        estimated("z of all steps", together),
+        estimated(f"steps beyond ±{limit:g}", len(side)),
     )
     many = len(side) >= max(min(2, len(z)), SHARE_OF_STEPS * z.notna().sum())
     if not (many and abs(together) > limit and abs(mean - 1) > trifle):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.findings.finding import Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import ANY, check
@@ -116,7 +116,7 @@ def _scaled(evidence: LogEvidence, columns: tuple[str, ...], factor: float, by_l
         f"{said}.",
         Severity.WARNING if {*columns} <= {*BESIDE} else Severity.CRITICAL,
         "Log natural logarithms of single tokens' probabilities, neither normalised nor in another base.",
-        (estimate("factor", factor),),
+        (estimated("factor", factor),),
         evidence.all_steps,
         columns,
     )
@@ -129,7 +129,7 @@ def _coherent(evidence: LogEvidence) -> bool:
 
 def _crowded(evidence: LogEvidence, columns: list[str], *, everything: bool, coherent: bool) -> Finding:
     shares = tuple(
-        estimate(f"share of states with more than 1, {column}", evidence.drawn[column].crowded) for column in columns
+        estimated(f"share of states with more than 1, {column}", evidence.drawn[column].crowded) for column in columns
     )
     return Finding(
         f"The probabilities of different tokens in one state add up to more than 1 in {', '.join(columns)} "
@@ -190,7 +190,7 @@ def _rounded(evidence: LogEvidence, column: str, words: str, staleness: float, *
         f"a noise that reads as a staleness of {staleness:.1e}.",
         Severity.WARNING if coarse else Severity.NOTICE,
         "Compute and log log-probabilities in float32.",
-        (estimate("staleness that rounding makes", staleness),),
+        (estimated("staleness that rounding makes", staleness),),
         evidence.all_steps,
         (column,),
     )

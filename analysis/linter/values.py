@@ -2,7 +2,7 @@
 
 from math import inf, sqrt
 
-from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimate, not_checked, passed
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
@@ -62,7 +62,7 @@ def invalid_values(evidence: LogEvidence) -> list[Finding]:
                 _severity(evidence, count),
                 "These rows are left out of every mean, which biases it: fix the writer. "
                 "Subtract and normalise logits in float32, and mask padding before it is logged.",
-                (estimate("rows", count), estimate("largest share of a step's rows", share)),
+                (estimated("rows", count), estimated("largest share of a step's rows", share)),
                 steps,
                 blamed,
                 evidence.examples(cause),
@@ -78,7 +78,7 @@ def invalid_values(evidence: LogEvidence) -> list[Finding]:
                     f"{evidence.in_steps(steps)}.",
                     Severity.WARNING,
                     "What is made of this column leaves these rows out or is undefined: fix the writer.",
-                    (estimate("rows", count),),
+                    (estimated("rows", count),),
                     steps,
                     (column,),
                 )
@@ -92,7 +92,7 @@ def invalid_values(evidence: LogEvidence) -> list[Finding]:
                 f"{evidence.in_steps(steps)}; their ratio is 0 and they count as such.",
                 Severity.NOTICE,
                 "Expected where the trainer masks tokens; otherwise look for an overflow in its logits.",
-                (estimate("tokens with ratio 0", zeros),),
+                (estimated("tokens with ratio 0", zeros),),
                 steps,
                 ("logp_current", "logp_new"),
                 evidence.examples("ratio_zero"),
@@ -131,7 +131,7 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
                 _severity(evidence, count) if not truncation else Severity.NOTICE,
                 "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
                 + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
-                (estimate("tokens", count), estimate("largest share of a step's rows", share)),
+                (estimated("tokens", count), estimated("largest share of a step's rows", share)),
                 steps,
                 (column,),
                 evidence.examples(fault),
@@ -195,7 +195,7 @@ def _placeholder(evidence: LogEvidence, column: str) -> Finding | None:
         f"{evidence.in_steps(steps)}: a placeholder for values that were not there.",
         _severity(evidence, count),
         "Leave out what the sampler did not return, or switch its log-probabilities on: 0 reads as certainty.",
-        (estimate("tokens", count), estimate("responses", len(found))),
+        (estimated("tokens", count), estimated("responses", len(found))),
         steps,
         (column,),
         tuple(Example(int(step), int(seq)) for step, seq in found[["step", "seq_id"]].head(EXAMPLES).to_numpy()),
@@ -215,7 +215,7 @@ def _no_advantage(evidence: LogEvidence) -> Finding | None:
         f"advantage is exactly 0 in all {n:,} tokens: there was nothing to learn, or the column was filled in.",
         Severity.WARNING,
         "Look at the rewards: where all of a group are equal, its advantages are 0. Leave out what was not computed.",
-        (estimate("tokens", n),),
+        (estimated("tokens", n),),
         steps,
         ("advantage",),
     )
@@ -279,7 +279,7 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
                     else Severity.WARNING,
                     "Right only for a policy that is uniform over a fixed number of actions: otherwise a placeholder "
                     "was logged instead of the token's log-probability.",
-                    (estimate("value", low[same].iloc[0]),),
+                    (estimated("value", low[same].iloc[0]),),
                     steps,
                     (column,),
                 )
@@ -304,7 +304,7 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
         "clamped, or this value stands for missing ones.",
         Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,
         "Log it as it is, and leave missing values empty: ratios of these tokens are those of the bound.",
-        (estimate("tokens", n), estimate("smallest value", float(found["lowest"]))),
+        (estimated("tokens", n), estimated("smallest value", float(found["lowest"]))),
         evidence.all_steps,
         (column,),
         evidence.rows_where(at_lowest),

@@ -9,10 +9,10 @@ from ratioscope.analysis.linter.check import CHECKS
 MOST_RANGES = 12
 
 
-def verdict(remarks: Sequence[Finding]) -> str:
+def log_verdict(remarks: Sequence[Finding]) -> str:
     """How many checks passed, and what is broken first; the text may quote the log."""
     problems = [remark for remark in remarks if remark.is_problem]
-    counts = counted(remarks)
+    counts = counted_outcomes(remarks)
     if problems:
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
         opening = "This log cannot be trusted as it is" if grave else "Use this log with care"
@@ -23,7 +23,7 @@ def verdict(remarks: Sequence[Finding]) -> str:
     return f"No check found a problem in this log: {counts}."
 
 
-def counted(remarks: Iterable[Finding]) -> str:
+def counted_outcomes(remarks: Iterable[Finding]) -> str:
     """How the checks ended; the counts add up to all of them."""
     remarks = list(remarks)
     ends = list(outcomes(remarks).values())

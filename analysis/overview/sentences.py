@@ -30,7 +30,7 @@ def leading(findings: Sequence[Finding]) -> Finding | None:
 
 
 def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
-    """Is it healthy? Yes, no or unknown, and what was found; arguments as of `headline`."""
+    """Is it healthy? Yes, no or unknown, and what was found; arguments as of `overview_headline`."""
     doubts = [remark for remark in remarks if remark.is_problem]
     lead = leading(findings)
     if lead and not RULES[lead.rule].of_the_log:
@@ -48,7 +48,9 @@ def health(summary: StepSummary, facts: Facts, findings: Sequence[Finding], rema
     return f"{said}{', as far as the log can be trusted' * bool(doubts)}."
 
 
-def headline(summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
+def overview_headline(
+    summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()
+) -> str:
     """What happened? The text may quote the log.
 
     Args:

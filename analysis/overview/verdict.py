@@ -17,8 +17,8 @@ from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unrelia
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.verdict import counted, mostly_unknown
-from ratioscope.analysis.overview.sentences import fine, grave, headline, health, leading
+from ratioscope.analysis.linter.verdict import counted_outcomes, mostly_unknown
+from ratioscope.analysis.overview.sentences import fine, grave, health, leading, overview_headline
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -75,7 +75,7 @@ def run_verdict(
     """
     facts, lead = facts_of(summary, limits), leading(findings)
     healthy = health(summary, facts, findings, remarks)
-    what = Answer(WHAT, headline(summary, facts, findings, remarks), lead)
+    what = Answer(WHAT, overview_headline(summary, facts, findings, remarks), lead)
     if not facts.n_steps:
         return Verdict(healthy, (what,), "", lead, None)
     sure = Answer(SURE, _sure(summary, facts, lead, remarks))
@@ -139,7 +139,7 @@ def _when(summary: StepSummary, finding: Finding) -> str:
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding]) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
     problems = [remark for remark in remarks if remark.is_problem]
-    counts = counted(remarks)
+    counts = counted_outcomes(remarks)
     if any(problem.severity is Severity.CRITICAL for problem in problems):
         trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:

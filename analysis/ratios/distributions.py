@@ -30,12 +30,12 @@ _LARGEST_LOG = 700.0
 # A tail of tokens whose probability rose or fell by more than this factor is worth counting.
 FAR = 10.0
 
-Level = Literal["token", "sequence"]
-_VIEWS: dict[Level, str] = {"token": "token_unit", "sequence": "sequence_unit"}
+RatioLevel = Literal["token", "sequence"]
+_VIEWS: dict[RatioLevel, str] = {"token": "token_unit", "sequence": "sequence_unit"}
 
 
 @dataclass(frozen=True)
-class Tail:
+class DrawnTail:
     """One tail, from the median outwards, of the weights w: the ratios, or 1 / ratio for the lower one."""
 
     weight: Array
@@ -54,9 +54,9 @@ class Tail:
 class Survival:
     """Both tails of the ratios of some steps, and how many ratios have no place on a logarithmic axis."""
 
-    upper: Tail
+    upper: DrawnTail
     """Of the ratio: what the variance of importance weights comes from."""
-    lower: Tail
+    lower: DrawnTail
     """Of 1 / ratio: tokens that the policy has abandoned."""
     n: int
     """Ratios: of tokens, or of sequences."""
@@ -85,7 +85,7 @@ class Survival:
         )
 
 
-def _verdict(tail: Tail, n: int) -> str:
+def _verdict(tail: DrawnTail, n: int) -> str:
     if tail.khat is None:
         return f"no tail index, {tail.reason}"
     return f"k̂ = {tail.khat:.2f}, {moments(tail.khat, n)}"
@@ -98,7 +98,9 @@ def moments(khat: float, n: int) -> str:
     return "a mean, no variance" if khat >= (khat_limit(Moment.SECOND, n) or 0) else "a mean and a variance"
 
 
-def survival(run: Run, first: int, last: int, *, pair: str = "current/behavior", level: Level = "token") -> Survival:
+def survival(
+    run: Run, first: int, last: int, *, pair: str = "current/behavior", level: RatioLevel = "token"
+) -> Survival:
     """Both tails of a pair's ratios over the steps first..last, both included.
 
     Every sampled token (or sequence: the product over its tokens) counts the same, whatever the pair. Unusable rows
@@ -111,8 +113,13 @@ def survival(run: Run, first: int, last: int, *, pair: str = "current/behavior",
 
 
 def survivals(
-    run: Run, first: int, last: int, *, pair: str = "current/behavior", levels: Sequence[Level] = ("token", "sequence")
-) -> dict[Level, Survival]:
+    run: Run,
+    first: int,
+    last: int,
+    *,
+    pair: str = "current/behavior",
+    levels: Sequence[RatioLevel] = ("token", "sequence"),
+) -> dict[RatioLevel, Survival]:
     """`survival` at several levels, in one reading of the files."""
     if pair not in PAIRS:
         raise unknown("a pair", pair, PAIRS)
@@ -141,11 +148,11 @@ def _survival(connection: duckdb.DuckDBPyConnection, view: str) -> Survival:
     )
 
 
-def _tail(ordered: Array) -> Tail:
+def _tail(ordered: Array) -> DrawnTail:
     """Args: ordered: log-weights, ascending."""
     none, n = np.empty(0), len(ordered)
     if n == 0:
-        return Tail(none, none, None, "there is no ratio", none, none)
+        return DrawnTail(none, none, None, "there is no ratio", none, none)
     fit = fit_tail(ordered[::-1][: kept_size(n)], n)
     left = np.geomspace(0.5, 1 / n, min(_CURVE_POINTS, n)) if n > 1 else np.ones(1)
     places = np.clip(np.ceil(n * (1 - left)).astype(int), 0, n - 1)
@@ -155,7 +162,7 @@ def _tail(ordered: Array) -> Tail:
     fitted = fit.khat is not None and np.isfinite(fit.khat) and fit.cut_off > 0 and ordered[-1] < _LARGEST_LOG
     weight = np.geomspace(fit.cut_off, np.exp(ordered[-1]), _FIT_POINTS) if fitted else none
     reason = fit.note.reason if fit.note else ""
-    return Tail(np.exp(shown), share, fit.khat, reason, weight, fit.survival(weight) if fitted else none)
+    return DrawnTail(np.exp(shown), share, fit.khat, reason, weight, fit.survival(weight) if fitted else none)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def relations(
     last: int | None = None,
     *,
     held_out: bool = False,
-    tables: Sequence[schema.Table] = (schema.TOKENS, schema.SEQUENCES),
+    tables: Sequence[schema.DeclaredTable] = (schema.TOKENS, schema.SEQUENCES),
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the steps first..last of a run, both included; None is the first or last there is.
 
@@ -79,7 +79,7 @@ def relations(
 
 def create_views(
     connection: duckdb.DuckDBPyConnection,
-    table: schema.Table,
+    table: schema.DeclaredTable,
     files: Sequence[TableFile],
     responses: Sequence[TableFile],
     where: str = "true",
@@ -128,7 +128,7 @@ def _looked_up(rows: str, column: str, of_responses: str) -> str:
     return f"(select rows.* exclude ({column}), found as {column} from {rows} as rows left join {joined})"
 
 
-def source(files: Sequence[TableFile], table: schema.Table) -> str:
+def source(files: Sequence[TableFile], table: schema.DeclaredTable) -> str:
     """A relation with the declared columns of all the files; what no file has is null."""
     found: dict[str, set[pa.DataType]] = {}
     for file in files:

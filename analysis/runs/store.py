@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from ratioscope import schema
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.analysis.runs.unreadable import unreadable
-from ratioscope.bounds import bomb, largest, too_large
+from ratioscope.bounds import bomb, largest_bytes, too_large
 from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.manifest import MANIFEST_NAME, Manifest
@@ -169,7 +169,7 @@ def open_run(folder: str | Path) -> Run:
         raise RunFormatError(problem)
     for last_try in (False, False, True):
         # Before anything is read: what comes in meanwhile is then news, and not overlooked.
-        as_read, places = signature(folder), _places(folder)
+        as_read, places = run_signature(folder), _places(folder)
         manifest = Manifest.read(folder)
         try:
             # Steps are written last and listed first: the tokens of every listed step are on disk.
@@ -184,7 +184,7 @@ def open_run(folder: str | Path) -> Run:
         # Else the run was compacted meanwhile, or a whole flush came in between two tables.
         status = manifest.live_status()
         is_written = status == "running"
-        settled = not is_written or isinstance(folder, Remote) or signature(folder) == as_read
+        settled = not is_written or isinstance(folder, Remote) or run_signature(folder) == as_read
         if last_try or (_places(folder) == places and settled):
             break
     problems = [_one_line(problem) for _, found in listed.values() for problem in found]
@@ -240,7 +240,7 @@ def _places(folder: Path) -> list[int]:
     return [table.stat().st_ino for table in tables if table.is_dir()]
 
 
-def signature(folder: Path) -> str:
+def run_signature(folder: Path) -> str:
     """A short text that changes whenever the run has news: its manifest's or a table folder's change time."""
     scan_below(folder)
     manifest = folder / MANIFEST_NAME
@@ -263,7 +263,7 @@ def _stamp(folder: Path) -> str:
 def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool) -> dict[str, str]:
     """The files that cannot be used, by identity, and why. What is found out of a run that has ended is kept."""
     files = [(table, file) for table, (found, _) in listed.items() for file in found]
-    kept = entry_of("footers", str(largest()), *(file.identity for _, file in files))
+    kept = entry_of("footers", str(largest_bytes()), *(file.identity for _, file in files))
     known = kept.read(_read_refused)
     if known is not None:
         return known
@@ -272,7 +272,7 @@ def _refused(listed: dict[str, tuple[list[TableFile], list[str]]], *, keep: bool
     refused = {}
     for table, file in files:
         try:
-            problem = _file_problem(file, table, whole, largest())
+            problem = _file_problem(file, table, whole, largest_bytes())
         except OSError as error:  # of the machine, not of the file: the next look may be luckier
             problem, keep = f"{file.path}: left out, it cannot be read ({error.strerror}).", False
         if problem:
@@ -327,7 +327,7 @@ def _strange_text(path: Path, found: pa.Schema) -> str:
     return not_text(read_table(path, texts)) if texts and not is_sealed(path) else ""
 
 
-def _contradiction(file: TableFile, table: schema.Table, metadata: pq.FileMetaData) -> str:
+def _contradiction(file: TableFile, table: schema.DeclaredTable, metadata: pq.FileMetaData) -> str:
     """What a file's values have against its table and its name, a clause, by its footer; without statistics, by its
     values: a key that is missing in a row, or steps that the name does not tell of."""
     if not metadata.num_rows:

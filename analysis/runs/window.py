@@ -11,7 +11,7 @@ import pandas as pd
 
 from ratioscope.analysis.runs.store import Run, open_run
 
-Steps = tuple[int | None, int | None]
+FirstLast = tuple[int | None, int | None]
 """First and last step, both included; None is the first or last there is."""
 
 
@@ -58,7 +58,7 @@ class Window:
         return replace(self, first=int(held.index[max(1, int((held <= tokens).sum())) - 1]), last=int(held.index[0]))
 
 
-def window_of(run: Run, n_tokens: "pd.Series[float]", steps: Steps, tokens: int) -> Window:
+def window_of(run: Run, n_tokens: "pd.Series[float]", steps: FirstLast, tokens: int) -> Window:
     """What is looked at token by token: the chosen steps, else the latest ones that hold at most so many tokens.
 
     Args:

@@ -40,7 +40,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import Remote
 
-__all__ = ["DERIVED", "LONGEST_QUERY", "Answer", "Documented", "Limits", "QueryError", "ask", "documented"]
+__all__ = ["DERIVED", "LONGEST_QUERY", "Documented", "QueryError", "QueryLimits", "QueryResult", "ask", "documented"]
 
 LONGEST_QUERY = 10_000
 _WORKER = Path(worker.__file__)
@@ -58,7 +58,7 @@ class QueryError(RatioscopeError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class QueryLimits:
     """How much one query may take."""
 
     seconds: float = 10.0
@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The result of a query; numbers, truth values, dates and texts only, other types as text."""
 
     sql: str
@@ -87,9 +87,9 @@ def ask(
     run: Run,
     summary: StepSummary,
     sql: str,
-    limits: Limits | None = None,
+    limits: QueryLimits | None = None,
     waiting: Callable[[float], None] = lambda seconds: None,
-) -> Answer:
+) -> QueryResult:
     """Run one SELECT over the tables of a run.
 
     Args:
@@ -100,7 +100,7 @@ def ask(
     Raises:
         QueryError: the statement is refused, wrong, too slow or too large; the message is one sentence.
     """
-    limits = limits or Limits()
+    limits = limits or QueryLimits()
     if not sql.strip():
         raise QueryError("There is no query; write a SELECT.")
     if len(sql) > LONGEST_QUERY:
@@ -123,7 +123,7 @@ def ask(
     return _answer(sql, returned, code, limits)
 
 
-def _request(run: Run, summary: StepSummary, sql: str, limits: Limits) -> bytes:
+def _request(run: Run, summary: StepSummary, sql: str, limits: QueryLimits) -> bytes:
     offered = offer(run, summary)
     # What the text does not name cannot be asked for.
     contents = {name: make() for name, make in offered.contents.items() if name in sql.lower()}
@@ -140,7 +140,7 @@ def _request(run: Run, summary: StepSummary, sql: str, limits: Limits) -> bytes:
     return json.dumps(header).encode() + b"\n" + b"".join(contents.values())
 
 
-def _run(request: bytes, limits: Limits, waiting: Callable[[float], None]) -> tuple[bytes, int | None]:
+def _run(request: bytes, limits: QueryLimits, waiting: Callable[[float], None]) -> tuple[bytes, int | None]:
     """What the worker wrote, and its exit code: None when it had to be ended."""
     command = [sys.executable, "-I", "-S", "-B", str(_WORKER)]
     with tempfile.TemporaryFile() as sent:  # a pipe would have to be fed while the answer is awaited
@@ -161,7 +161,7 @@ def _run(request: bytes, limits: Limits, waiting: Callable[[float], None]) -> tu
 
 
 def _await(
-    process: "subprocess.Popen[bytes]", limits: Limits, waiting: Callable[[float], None]
+    process: "subprocess.Popen[bytes]", limits: QueryLimits, waiting: Callable[[float], None]
 ) -> tuple[bytes, int | None]:
     start = time.monotonic()
     while True:
@@ -174,7 +174,7 @@ def _await(
             waiting(waited)
 
 
-def _answer(sql: str, returned: bytes, code: int | None, limits: Limits) -> Answer:
+def _answer(sql: str, returned: bytes, code: int | None, limits: QueryLimits) -> QueryResult:
     if code is None:
         raise QueryError(_too_slow(limits))
     header, _, data = returned.partition(b"\n")
@@ -187,24 +187,24 @@ def _answer(sql: str, returned: bytes, code: int | None, limits: Limits) -> Answ
         raise QueryError(_sentence(answer["error"], answer["message"], limits))
     with pa.ipc.open_stream(data) as stream:
         table = stream.read_all()
-    return Answer(sql, table, answer["seconds"], _cut(answer["cut"], table.num_rows, limits))
+    return QueryResult(sql, table, answer["seconds"], _cut(answer["cut"], table.num_rows, limits))
 
 
 _GONE = "A file of the run vanished or changed while it was read; run the query again."
 
 
-def _cut(cut: str, rows: int, limits: Limits) -> str:
+def _cut(cut: str, rows: int, limits: QueryLimits) -> str:
     if not cut:
         return ""
     size = f", because more than {limits.bytes // 2**20} MB are not sent" if cut == "bytes" else ""
     return f"Only the first {rows:,} rows of the result are here{size}; aggregate, or add a limit."
 
 
-def _too_slow(limits: Limits) -> str:
+def _too_slow(limits: QueryLimits) -> str:
     return f"The query was ended after {limits.seconds:g} s; aggregate, or look at fewer steps: where step >= ..."
 
 
-def _sentence(kind: str, message: str, limits: Limits) -> str:
+def _sentence(kind: str, message: str, limits: QueryLimits) -> str:
     """DuckDB's message in one line: no advice on its settings, no paths of this machine."""
     if kind == "InterruptException":
         return _too_slow(limits)

@@ -14,7 +14,7 @@ Mark = Literal["line", "bar", "scatter"]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawing:
     """How the result of a query is best drawn; columns of the result."""
 
     mark: Mark
@@ -26,14 +26,14 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleQuery:
     """A question and the query that answers it."""
 
     question: str
     sql: str
     needs: tuple[str, ...] = ()
     """Columns, as table.column, without which the answer is empty."""
-    drawn: Drawn | None = None
+    drawn: Drawing | None = None
 
     def text(self, first: int, last: int) -> str:
         """The query for these steps."""
@@ -41,7 +41,7 @@ class Example:
 
 
 EXAMPLES = (
-    Example(
+    ExampleQuery(
         "Which tokens moved furthest?",
         """
 select step, seq_id, position, text, exp(log_rho) as ratio, log_rho,
@@ -53,7 +53,7 @@ limit 100
 """,
         ("tokens.log_rho", "vocabulary.text"),
     ),
-    Example(
+    ExampleQuery(
         "Where in the response does the gate clip?",
         """
 select position // 8 * 8 as position, avg(clipped::int) as clip_fraction, count(*) as tokens
@@ -63,9 +63,9 @@ group by all
 order by position
 """,
         ("tokens.clipped",),
-        Drawn("bar", "position", "clip_fraction"),
+        Drawing("bar", "position", "clip_fraction"),
     ),
-    Example(
+    ExampleQuery(
         "Which tokens are clipped most often?",
         """
 select text, count(*) as tokens, count(*) filter (clipped) as clipped, avg(clipped::int) as share,
@@ -78,9 +78,9 @@ order by clipped desc, text
 limit 40
 """,
         ("tokens.log_rho", "vocabulary.text", "tokens.clipped"),
-        Drawn("bar", "text", "clipped"),
+        Drawing("bar", "text", "clipped"),
     ),
-    Example(
+    ExampleQuery(
         "Does drift grow with the age of the data?",
         """
 select version_lag, avg(greatest(1 - exp(log_rho), 0)) as staleness, avg(log_rho) as mean_log_ratio, count(*) as tokens
@@ -90,9 +90,9 @@ group by version_lag
 order by version_lag
 """,
         ("tokens.log_rho", "tokens.behavior_version"),
-        Drawn("line", "version_lag", "staleness"),
+        Drawing("line", "version_lag", "staleness"),
     ),
-    Example(
+    ExampleQuery(
         "How heavy is the tail, quantile by quantile?",
         """
 select step,
@@ -104,9 +104,9 @@ group by step
 order by step
 """,
         ("tokens.log_rho",),
-        Drawn("line", "step", "ratio", "quantile", logarithmic=True),
+        Drawing("line", "step", "ratio", "quantile", logarithmic=True),
     ),
-    Example(
+    ExampleQuery(
         "Do long responses leave the trust region?",
         """
 select count(*) as tokens, sum(log_rho) as log_ratio, if(avg(advantage) > 0, 'A > 0', 'A ≤ 0') as advantage,
@@ -117,9 +117,9 @@ group by step, seq_id
 order by step, seq_id
 """,
         ("tokens.log_rho",),
-        Drawn("scatter", "tokens", "log_ratio", "advantage"),
+        Drawing("scatter", "tokens", "log_ratio", "advantage"),
     ),
-    Example(
+    ExampleQuery(
         "Do uncertain states drift more?",
         """
 select floor(entropy * 4) / 4 as entropy, avg(greatest(1 - exp(log_rho), 0)) as staleness, count(*) as tokens
@@ -129,9 +129,9 @@ group by all
 order by entropy
 """,
         ("tokens.log_rho", "tokens.entropy"),
-        Drawn("line", "entropy", "staleness"),
+        Drawing("line", "entropy", "staleness"),
     ),
-    Example(
+    ExampleQuery(
         "Which prompts never earn a reward?",
         """
 select prompt_id, left(any_value(prompt), 80) as prompt, avg(reward) as mean_reward,
@@ -144,7 +144,7 @@ limit 500
 """,
         ("sequences.prompt_id",),
     ),
-    Example(
+    ExampleQuery(
         "Does reward depend on length?",
         """
 select n_tokens // 8 * 8 as tokens, avg(reward) as mean_reward, count(*) as responses
@@ -154,9 +154,9 @@ group by all
 order by tokens
 """,
         ("sequences.reward",),
-        Drawn("line", "tokens", "mean_reward"),
+        Drawing("line", "tokens", "mean_reward"),
     ),
-    Example(
+    ExampleQuery(
         "Which rows cannot be used, and why?",
         """
 select coalesce(invalid, 'can be used') as row_is, count(*) as tokens, min(step) as first_step, max(step) as last_step,
@@ -169,7 +169,7 @@ order by tokens desc
 """,
         ("tokens.position",),
     ),
-    Example(
+    ExampleQuery(
         "Is a metric what I think it is?",
         """
 select step, avg(ratio_distance(log_rho_new, log_rho)) / 2 as by_hand,
@@ -180,9 +180,9 @@ group by step
 order by step
 """,
         ("tokens.log_rho", "tokens.logp_new", "summary.u_k"),
-        Drawn("line", "step", "by_hand"),
+        Drawing("line", "step", "by_hand"),
     ),
-    Example(
+    ExampleQuery(
         "Which metrics cannot be trusted here?",
         """
 select metric, count(*) as steps, min(step) as first_step, max(step) as last_step, any_value(note) as why
@@ -195,7 +195,7 @@ order by steps desc, metric
 )
 
 
-def examples(tables: Sequence[Documented]) -> list[Example]:
+def example_queries(tables: Sequence[Documented]) -> list[ExampleQuery]:
     """Those that the run logs enough for."""
     logged = {f"{table.name}.{column}" for table in tables for column in table.logged}
     return [example for example in EXAMPLES if logged.issuperset(example.needs)]

@@ -115,7 +115,7 @@ def _judged(run: Run) -> str:
     return f"({said} from token left join {held} using (step, seq_id))"
 
 
-def _relation(table: schema.Table, parts: Sequence[TableFile]) -> str:
+def _relation(table: schema.DeclaredTable, parts: Sequence[TableFile]) -> str:
     """The declared columns of all the files, null where none has them, and the free ones that a file brings."""
     found = {name for part in parts for name in _names(part)}
     selected = [
@@ -132,7 +132,7 @@ def _names(part: TableFile) -> list[str]:
     return list(schema_of(part).names)
 
 
-def _free(table: schema.Table, parts: Sequence[TableFile]) -> list[str]:
+def _free(table: schema.DeclaredTable, parts: Sequence[TableFile]) -> list[str]:
     """Columns that the format does not declare: reward_<part>, extra_<name> and others."""
     taken = {column.name for column in (*table.columns, *DERIVED)} | {"ahead"}
     found = {name.lower(): name for part in parts for name in _names(part)}

@@ -19,7 +19,7 @@ from ratioscope.analysis.staleness.trend import Trend, reward_trend, staleness_t
 from ratioscope.analysis.summary.strata import Strata
 
 
-class Verdict(Enum):
+class AgeVerdict(Enum):
     """Whether age hurts."""
 
     HURTS = "within a step, older tokens are further from the policy"
@@ -36,12 +36,12 @@ class AgeEffect:
     reward: Trend
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AgeVerdict:
         if np.isnan(self.staleness.slope):
-            return Verdict.ONE_AGE
+            return AgeVerdict.ONE_AGE
         if self.staleness.rises:
-            return Verdict.HURTS
-        return Verdict.DOES_NOT if self.staleness.falls else Verdict.CANNOT_TELL
+            return AgeVerdict.HURTS
+        return AgeVerdict.DOES_NOT if self.staleness.falls else AgeVerdict.CANNOT_TELL
 
 
 def age_effect(run: Run, first: int | None = None, last: int | None = None) -> AgeEffect:
@@ -53,7 +53,7 @@ def age_effect(run: Run, first: int | None = None, last: int | None = None) -> A
     return AgeEffect(staleness_trend(run, first, last), reward_trend(run, first, last))
 
 
-def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
+def age_sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
     """Does age hurt, how old is the data, and is it age at all? What decides, in two sentences.
 
     Where version numbers are wrong or missing, that is what decides.
@@ -65,18 +65,18 @@ def sentence(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts
     """
     old, doubts = _old(lags)
     aged = bool((lags["lag"] > 0).any())
-    trend = in_short(effect) if aged and effect.verdict is not Verdict.ONE_AGE else ""
-    one_age = _ONE_AGE if aged and effect.verdict is Verdict.ONE_AGE else ""
+    trend = in_short(effect) if aged and effect.verdict is not AgeVerdict.ONE_AGE else ""
+    one_age = _ONE_AGE if aged and effect.verdict is AgeVerdict.ONE_AGE else ""
     whose = whose_staleness(facts)
     engine = whose if facts.cause_of_staleness is Cause.ENGINE else ""  # then it is not about age
     said = dict.fromkeys((trend, engine, old, _above(strata, facts), one_age, whose))
     return " ".join([old, doubts] if doubts else list(filter(None, said))[:2])
 
 
-def details(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
+def age_details(lags: pd.DataFrame, strata: Strata, effect: AgeEffect, facts: Facts) -> str:
     """What the answer rests on, with its intervals, and what it leaves out."""
     hurts = does_age_hurt(effect) if (lags["lag"] > 0).any() else ""
-    told = sentence(lags, strata, effect, facts)
+    told = age_sentence(lags, strata, effect, facts)
     said = (hurts, _above(strata, facts), whose_staleness(facts), _of_fresh_tokens(strata, facts))
     return " ".join(text for text in said if text and text not in told)
 
@@ -121,25 +121,25 @@ def in_short(effect: AgeEffect) -> str:
     """The verdict with one number."""
     slope = number(abs(effect.staleness.slope))
     return {
-        Verdict.HURTS: f"Age hurts: within a step staleness rises by {slope} an update of age.",
-        Verdict.DOES_NOT: f"Age does not hurt: within a step staleness falls by {slope} an update of age.",
-        Verdict.CANNOT_TELL: "Whether age hurts is unknown: the difference within steps may be chance.",
-        Verdict.ONE_AGE: _ONE_AGE,
+        AgeVerdict.HURTS: f"Age hurts: within a step staleness rises by {slope} an update of age.",
+        AgeVerdict.DOES_NOT: f"Age does not hurt: within a step staleness falls by {slope} an update of age.",
+        AgeVerdict.CANNOT_TELL: "Whether age hurts is unknown: the difference within steps may be chance.",
+        AgeVerdict.ONE_AGE: _ONE_AGE,
     }[effect.verdict]
 
 
 def does_age_hurt(effect: AgeEffect) -> str:
     """The verdict in words, with the slopes per update of age."""
     trend = effect.staleness
-    if effect.verdict is Verdict.ONE_AGE:
+    if effect.verdict is AgeVerdict.ONE_AGE:
         return _ONE_AGE
     slope, half = abs(trend.slope), (trend.high - trend.low) / 2
     size = f"by {_slope(slope, slope - half, slope + half)} an update of age"
     unit = "prompt groups" if trend.grouped else "responses, as no groups are logged"
     of = f"({trend.steps:,} step{'s' * (trend.steps != 1)} with several ages, {trend.groups:,} {unit})"
-    if effect.verdict is Verdict.HURTS:
+    if effect.verdict is AgeVerdict.HURTS:
         text = f"Age hurts: within a step staleness rises {size} {of}."
-    elif effect.verdict is Verdict.DOES_NOT:
+    elif effect.verdict is AgeVerdict.DOES_NOT:
         text = f"Age does not hurt: within a step staleness falls {size} {of}."
     else:
         changes = f"changes by {_slope(trend.slope, trend.low, trend.high)} an update of age"

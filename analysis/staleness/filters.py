@@ -73,7 +73,7 @@ def effect(tokens: Tokens, parameter: str, value: float) -> FilterEffect:
     return FilterEffect(parameter, value, outcome.overall)
 
 
-def sentence(found: FilterEffect) -> str:
+def filter_sentence(found: FilterEffect) -> str:
     """What the filter changes most: how many tokens there are, or how stale they are."""
     values = found.numbers.values
     name = f"ε_stale = {found.value:g}"

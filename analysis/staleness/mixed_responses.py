@@ -98,7 +98,7 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
     )
 
 
-def sentence(found: pd.DataFrame) -> str:
+def versions_sentence(found: pd.DataFrame) -> str:
     """Are there responses of several versions, and how many: of `versions.sampled_by`, in words."""
     several, responses = int(found["several"].sum()), int(found["responses"].sum())
     if not found["known"].any():

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope.analysis.summary.metrics import StepTable, step_table
-from ratioscope.analysis.summary.packed import packed, unpacked
-from ratioscope.analysis.summary.partials import Tables, joined, partials_of
+from ratioscope.analysis.summary.packed import packed_tables, unpacked
+from ratioscope.analysis.summary.partials import Tables, joined_partials, partials_of
 from ratioscope.analysis.summary.shards import missing, parts
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
@@ -22,12 +22,12 @@ UNITS = 64
 # Partials of units with fewer bytes of tokens are scanned again sooner than kept: the table of their block is.
 _SMALL_BYTES = 2**20
 
-Block = tuple[ScanUnit, ...]
+UnitBlock = tuple[ScanUnit, ...]
 BlockTable = tuple[StepTable, pd.DataFrame]
 """Every metric of each step, and the histogram of log-ratios."""
 
 
-def blocks(units: Sequence[ScanUnit], *, live: bool) -> list[Block]:
+def blocks(units: Sequence[ScanUnit], *, live: bool) -> list[UnitBlock]:
     """The units in blocks. Of a live run each unit behind the last full block is one of its own: more are to come."""
     found = [tuple(units[start : start + UNITS]) for start in range(0, len(units), UNITS)]
     if live and found and len(found[-1]) < UNITS:
@@ -36,8 +36,8 @@ def blocks(units: Sequence[ScanUnit], *, live: bool) -> list[Block]:
 
 
 def tables_of(
-    wanted: Sequence[Block], progress: Callable[[int, int], None] = lambda done, of: None
-) -> Iterator[tuple[Block, BlockTable]]:
+    wanted: Sequence[UnitBlock], progress: Callable[[int, int], None] = lambda done, of: None
+) -> Iterator[tuple[UnitBlock, BlockTable]]:
     """Each block with its table.
 
     Args:
@@ -47,7 +47,7 @@ def tables_of(
         RatioscopeError: as `partials_of`.
     """
     done, of = 0, sum(map(len, wanted))
-    left: dict[Block, dict[ScanUnit, Tables]] = {}
+    left: dict[UnitBlock, dict[ScanUnit, Tables]] = {}
     for block in wanted:
         table = _kept(block).read(_read) if len(block) == UNITS else None
         if table is None:
@@ -74,22 +74,24 @@ def fill(units: Sequence[ScanUnit]) -> None:
                 pass
 
 
-def _computed(block: Block, found: dict[ScanUnit, Tables]) -> BlockTable:
-    partials = joined([found[unit] for unit in block])
+def _computed(block: UnitBlock, found: dict[ScanUnit, Tables]) -> BlockTable:
+    partials = joined_partials([found[unit] for unit in block])
     table = step_table(partials), partials.histogram
     if len(block) == UNITS:
         _kept(block).put(_written(table))
     return table
 
 
-def _kept(block: Block) -> Entry:
+def _kept(block: UnitBlock) -> Entry:
     return entry_of("steps", *(unit.identity for unit in block))
 
 
 def _written(table: BlockTable) -> bytes:
     steps, histogram = table
     frames = [frame.reset_index() for frame in (steps.values, steps.low, steps.high)]
-    return packed(*(pa.Table.from_pandas(frame, preserve_index=False) for frame in (*frames, steps.notes, histogram)))
+    return packed_tables(
+        *(pa.Table.from_pandas(frame, preserve_index=False) for frame in (*frames, steps.notes, histogram))
+    )
 
 
 def _read(contents: bytes) -> BlockTable:

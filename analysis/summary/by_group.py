@@ -18,11 +18,11 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.compiled import KEYS
-from ratioscope.analysis.summary.sums import MADE, WITHIN, columns_of, counts, sums
+from ratioscope.analysis.summary.sums import MADE, WITHIN, count_names, sum_columns, sum_names
 from ratioscope.metric import Grain
 from ratioscope.storage.places import Remote
 from ratioscope.tails import Array
-from ratioscope.terms import Term, case, column, evaluate, known
+from ratioscope.terms import Term, case, column, evaluate_term, known
 
 _KEY = ("step", "group_id")
 _LISTED = {each.name: each.type for each in schema.SEQUENCES.columns}
@@ -43,11 +43,11 @@ def token_groups(sequence_sums: pa.Table) -> pd.DataFrame:
     starts = _starts(every)
     with np.errstate(all="ignore"):  # what is not finite stays so
         summed = {name: np.add.reduceat(values, starts) for name, values in every.items() if name not in KEYS}
-        for name, (term, over) in sums(Grain.TOKEN).items():
+        for name, (term, over) in sum_names(Grain.TOKEN).items():
             # A count of nothing but unknowns is 0.
             absent = (summed[over.count] == 0) & (not term.is_condition)
             summed[name] = np.where(absent, np.nan, summed[name].astype(float))
-        made = {name: evaluate(term, summed, np) for name, term in MADE.items()}
+        made = {name: evaluate_term(term, summed, np) for name, term in MADE.items()}
         weights = _weight_sums(every["log_w"], every["n_ratios"] == every["n_tokens"], starts)
     kept = {name: values for name, values in summed.items() if name not in WITHIN}
     return pd.DataFrame({name: every[name][starts] for name in _KEY} | kept | made | weights)
@@ -80,7 +80,7 @@ def _weight_sums(log_w: Array, whole: NDArray[np.bool_], starts: NDArray[np.intp
 @cache
 def _read() -> tuple[str, ...]:
     """The columns of a file of responses that are read."""
-    return tuple(dict.fromkeys((*_KEY, "seq_id", *sorted(columns_of(Grain.RESPONSE) - {"grouped"}))))
+    return tuple(dict.fromkeys((*_KEY, "seq_id", *sorted(sum_columns(Grain.RESPONSE) - {"grouped"}))))
 
 
 def can_sum(files: Sequence[TableFile]) -> bool:
@@ -110,10 +110,10 @@ def response_groups(files: Sequence[TableFile], steps: Sequence[tuple[int, int]]
     starts = _starts(every)
     computed: dict[Term, Any] = {known(column(name)): values for name, values in valid.items()}  # NaN is no null
     found = {"n_sequences": np.diff(starts, append=len(order))}
-    for name, term in counts(Grain.RESPONSE).items():
-        found[name] = np.add.reduceat(evaluate(term, every, np, computed).astype(float), starts)
-    for name, (term, over) in sums(Grain.RESPONSE).items():
-        values = evaluate(case(over.where, term, 0) if over.where else term, every, np, computed)
+    for name, term in count_names(Grain.RESPONSE).items():
+        found[name] = np.add.reduceat(evaluate_term(term, every, np, computed).astype(float), starts)
+    for name, (term, over) in sum_names(Grain.RESPONSE).items():
+        values = evaluate_term(case(over.where, term, 0) if over.where else term, every, np, computed)
         total = np.add.reduceat(values, starts)
         found[name] = np.where(found[over.count] > 0, total, np.nan)
     return pd.DataFrame({name: every[name][starts] for name in _KEY} | found)

@@ -1,7 +1,7 @@
 """Sums over the tokens of each response by one compiled pass over the columns, for large scans.
 
-SQL takes several times as long. Both are made of what `sums` lists, and files that are out of the ordinary are left to
-SQL (`can_sum`).
+SQL takes several times as long. Both are made of what `sum_names` lists, and files that are out of the ordinary are
+left to SQL (`can_sum`).
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from ratioscope import schema
 from ratioscope.analysis.runs.columns import counted, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
-from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, LogRatios, rows_of_stretches
+from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, RankedRatios, rows_of_stretches
 from ratioscope.analysis.summary.rendering import python
-from ratioscope.analysis.summary.sums import columns_of, counts, sums
+from ratioscope.analysis.summary.sums import count_names, sum_columns, sum_names
 from ratioscope.metric import Grain
 from ratioscope.storage.places import Remote
 from ratioscope.terms import DEVIATION, DEVIATION_NEW, Term, case, column
@@ -54,12 +54,12 @@ Columns = dict[str, NDArray[Any]]
 @cache
 def _read() -> tuple[str, ...]:
     """The columns of a file that are read, beside its keys."""
-    return tuple(dict.fromkeys((*_MADE_OF, *sorted(columns_of(Grain.TOKEN) - _DERIVED))))
+    return tuple(dict.fromkeys((*_MADE_OF, *sorted(sum_columns(Grain.TOKEN) - _DERIVED))))
 
 
 def knows_all() -> bool:
     """Whether it has every column that the catalogue asks for."""
-    return columns_of(Grain.TOKEN) <= _DERIVED | _LISTED.keys()
+    return sum_columns(Grain.TOKEN) <= _DERIVED | _LISTED.keys()
 
 
 def pays(rows: int) -> bool:
@@ -87,7 +87,7 @@ def can_sum(file: TableFile) -> bool:
     return ordinary and all(values.get(key) == rows for key in KEYS)
 
 
-def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
+def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, RankedRatios]:
     """What `sequence_sums.sql` makes a table of, and the log-ratios of the rows, until the thread asks for others.
 
     Args:
@@ -105,13 +105,15 @@ def sums_of(files: Sequence[TableFile]) -> tuple[pa.Table, LogRatios]:
         _derive(block, log_ratios[:, rows], deviations[:, :size])
         keys = [block[key] for key in KEYS]
         first = starts[: kernel(_find_starts)(*keys, starts)]
-        tallies = np.zeros((len(counts(Grain.TOKEN)), len(first)), dtype=np.int64)
-        totals = np.zeros((len(sums(Grain.TOKEN)), len(first)))
+        tallies = np.zeros((len(count_names(Grain.TOKEN)), len(first)), dtype=np.int64)
+        totals = np.zeros((len(sum_names(Grain.TOKEN)), len(first)))
         kernel(summing())(first, size, *(block[name] for name in _inputs().values()), tallies, totals)
         steps.append(keys[0][first])
         firsts.append(first + rows.start)
         lengths = {"n_tokens": np.diff(first, append=size)}
-        found = lengths | dict(zip((*counts(Grain.TOKEN), *sums(Grain.TOKEN)), (*tallies, *totals), strict=True))
+        found = lengths | dict(
+            zip((*count_names(Grain.TOKEN), *sum_names(Grain.TOKEN)), (*tallies, *totals), strict=True)
+        )
         parts.append({name: key[first] for name, key in zip(KEYS, keys, strict=True)} | found)
     return _table(parts), (rows_of_stretches(np.concatenate(steps), np.concatenate(firsts), n_rows), *log_ratios)
 
@@ -181,7 +183,7 @@ def _table(parts: Sequence[Columns]) -> pa.Table:
         columns[name] = np.add.reduceat(columns[name], starts)
     for key in KEYS:
         columns[key] = columns[key][starts]
-    totals = {name: over.count for name, (term, over) in sums(Grain.TOKEN).items() if not term.is_condition}
+    totals = {name: over.count for name, (term, over) in sum_names(Grain.TOKEN).items() if not term.is_condition}
     nulls = {name: columns[count] == 0 for name, count in totals.items()}
     arrays = {name: pa.array(values, mask=nulls.get(name)) for name, values in columns.items()}
     return pa.table(arrays | {"n_grouped": arrays["n_tokens"]})
@@ -201,7 +203,7 @@ def _find_starts(step, group, seq, starts):  # type: ignore[no-untyped-def]
 def _inputs() -> dict[Term, str]:
     """What the compiled pass is given, and its names: columns, and rho - 1 of both policies."""
     return {DEVIATION: "deviation", DEVIATION_NEW: "deviation_new"} | {
-        column(name): name for name in sorted(columns_of(Grain.TOKEN))
+        column(name): name for name in sorted(sum_columns(Grain.TOKEN))
     }
 
 
@@ -222,21 +224,22 @@ def summing() -> Callable[..., None]:
 def source() -> str:
     """Its text: one loop over rows, in which what is counted or summed under the same condition shares it."""
     inputs = {term: f"{name}_here" for term, name in _inputs().items()}
-    added = {name: case(where, 1, 0) for name, where in counts(Grain.TOKEN).items()}
-    for name, (term, over) in sums(Grain.TOKEN).items():
+    added = {name: case(where, 1, 0) for name, where in count_names(Grain.TOKEN).items()}
+    for name, (term, over) in sum_names(Grain.TOKEN).items():
         value = case(term, 1, 0) if term.is_condition else term
         added[name] = case(over.where, value, 0) if over.where else value
     lines = [f"def sums(starts, n_rows, {', '.join(_inputs().values())}, counts, sums):"]
     lines += ["    for place in range(len(starts)):"]
     lines += ["        end = starts[place + 1] if place + 1 < len(starts) else n_rows"]
-    lines += [f"        {' = '.join(f'{name}_total' for name in counts(Grain.TOKEN))} = 0"]
+    lines += [f"        {' = '.join(f'{name}_total' for name in count_names(Grain.TOKEN))} = 0"]
     lines += [
-        f"        {name}_total = {0 if term.is_condition else 0.0}" for name, (term, _) in sums(Grain.TOKEN).items()
+        f"        {name}_total = {0 if term.is_condition else 0.0}"
+        for name, (term, _) in sum_names(Grain.TOKEN).items()
     ]
     lines += ["        for row in range(starts[place], end):"]
     lines += [f"            {name}_here = {name}[row]" for name in _inputs().values()]
     lines += _added(added, inputs, " " * 12)
-    for array, names in (("counts", counts(Grain.TOKEN)), ("sums", sums(Grain.TOKEN))):
+    for array, names in (("counts", count_names(Grain.TOKEN)), ("sums", sum_names(Grain.TOKEN))):
         lines += [f"        {array}[{number}, place] = {name}_total" for number, name in enumerate(names)]
     return "\n".join(lines)
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-Array = NDArray[np.float64]
+from ratioscope.tails import Array
+
 Index = NDArray[np.intp]
 
 LEVEL = 0.95

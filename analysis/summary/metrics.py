@@ -22,7 +22,7 @@ from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt, not_logged
-from ratioscope.notes import Kind, Note, columns, from_cells, remark
+from ratioscope.notes import Kind, Note, from_cells, note_columns, remark
 from ratioscope.tails import Array
 
 INVALID_CAUSES = ("nan", "infinite", "positive", "advantage")
@@ -306,7 +306,7 @@ class _Steps:
             {
                 "step": np.concatenate([self.steps[places] for places in noted.values()]),
                 "key": np.repeat(list(noted), [len(places) for places in noted.values()]),
-                **columns(note for key, places in noted.items() for note in self.notes[key][places]),
+                **note_columns(note for key, places in noted.items() for note in self.notes[key][places]),
             }
         )
         return StepTable(values, low_frame, high_frame, notes)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from ratioscope.analysis.summary.partials import Batch, Engine, Tables, batches, kept, scan_alone
+from ratioscope.analysis.summary.partials import ScanEngine, Tables, UnitBatch, batches, kept, scan_alone
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.errors import RatioscopeError
 from ratioscope.extras import needing
@@ -31,7 +31,7 @@ _PATIENCE = 10.0
 
 
 @contextmanager
-def on_ray(address: str | None = None, scan: Callable[[Batch], Tables] = scan_alone) -> Iterator[Engine]:
+def on_ray(address: str | None = None, scan: Callable[[UnitBatch], Tables] = scan_alone) -> Iterator[ScanEngine]:
     """An engine for `partials_of`, while the block runs.
 
     Args:
@@ -59,12 +59,14 @@ def on_ray(address: str | None = None, scan: Callable[[Batch], Tables] = scan_al
         ray.shutdown()
 
 
-def _scanned(ray: Any, scan: Callable[[Batch], Tables], units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
+def _scanned(
+    ray: Any, scan: Callable[[UnitBatch], Tables], units: Sequence[ScanUnit]
+) -> Iterator[tuple[UnitBatch, Tables]]:
     """Batches with their partials, as they are done."""
     processors = max(1, int(ray.cluster_resources().get("CPU", 1)))
     task = ray.remote(max_retries=_RETRIES, num_cpus=1)(_checked)
     waiting = iter(list(batches(units, processors)))
-    under_way: dict[Any, Batch] = {}
+    under_way: dict[Any, UnitBatch] = {}
 
     def give(at_most: int) -> None:
         for batch in waiting:
@@ -100,7 +102,7 @@ def _fetched(ray: Any, done: Any) -> Tables:
     return tables
 
 
-def _checked(scan: Callable[[Batch], Tables], batch: Batch, key: str) -> Tables:
+def _checked(scan: Callable[[UnitBatch], Tables], batch: UnitBatch, key: str) -> Tables:
     """On a worker: the partials of a batch, where it sees the same files and runs the same code."""
     here = platform.node()
     for file in (*batch[0].tokens, *batch[0].sequences):

@@ -23,7 +23,7 @@ BIN_SCALE, BIN_WIDTH, LAST_BIN = 0.01, 0.15, 100
 
 Rows = slice | NDArray[np.intp]
 
-LogRatios = tuple[list[tuple[int, Rows]], Array, Array]
+RankedRatios = tuple[list[tuple[int, Rows]], Array, Array]
 """Each step with its rows; of rows, the log-ratio and the new log-ratio, (n,), NaN where there is none."""
 
 EXACT_TOKENS = 5_000_000
@@ -82,7 +82,7 @@ def of_steps(
     return *_frames(rows, bins), pd.concat(sketches, ignore_index=True) if part_of and sketches else None
 
 
-def of_log_ratios(log_ratios: LogRatios, weights: tuple[NDArray[Any], Array]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def of_log_ratios(log_ratios: RankedRatios, weights: tuple[NDArray[Any], Array]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same of steps whose rows are in memory.
 
     Args:
@@ -124,12 +124,12 @@ def _batches(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, int]]
             tokens = 0
 
 
-def _arrays(table: pa.Table) -> LogRatios:
+def _arrays(table: pa.Table) -> RankedRatios:
     step, log_rho, log_rho_new = (column.to_numpy() for column in table.columns)
     return list(_rows_of_steps(step)), log_rho, log_rho_new
 
 
-def _by_step(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array]]:
+def _by_step(log_ratios: RankedRatios) -> Iterator[tuple[int, Array, Array]]:
     """Each step with its log-ratios, ascending, and those of the new policy, without NaN."""
     steps, log_rho, log_rho_new = log_ratios
     for number, places in steps:
@@ -138,7 +138,7 @@ def _by_step(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array]]:
         yield number, ordered[: np.searchsorted(ordered, np.nan)], new[~absent] if absent.any() else new  # NaN is last
 
 
-def _selected(log_ratios: LogRatios) -> Iterator[tuple[int, Array, Array, NDArray[np.int64]]]:
+def _selected(log_ratios: RankedRatios) -> Iterator[tuple[int, Array, Array, NDArray[np.int64]]]:
     """Each step with its log-ratios and those of the new policy, in order where `of_step` asks, and the histogram."""
     steps, log_rho, log_rho_new = log_ratios
     for number, places in steps:

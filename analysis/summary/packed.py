@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 
-def packed(*tables: pa.Table) -> bytes:
+def packed_tables(*tables: pa.Table) -> bytes:
     """The tables as bytes that `unpacked` reads."""
     sink = pa.BufferOutputStream()
     for table in tables:

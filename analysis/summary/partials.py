@@ -28,8 +28,8 @@ from ratioscope.analysis.runs.relations import create_views, may_hold_out
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.analysis.summary import by_group, compiled, sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
-from ratioscope.analysis.summary.order_statistics import LogRatios, of_log_ratios, of_steps
-from ratioscope.analysis.summary.packed import packed, unpacked
+from ratioscope.analysis.summary.order_statistics import RankedRatios, of_log_ratios, of_steps
+from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import Entry, entry_of
 from ratioscope.metric import SAMPLED
@@ -47,9 +47,9 @@ _PEAK_RANGE = (-1.0, 300.0)
 
 Tables = tuple[pa.Table, ...]
 """The frames of `Partials`, each with its rows by step."""
-Batch = Sequence[ScanUnit]
+UnitBatch = Sequence[ScanUnit]
 """Units that are scanned together."""
-Engine = Callable[[Sequence[ScanUnit]], Iterator[tuple[Batch, Tables]]]
+ScanEngine = Callable[[Sequence[ScanUnit]], Iterator[tuple[UnitBatch, Tables]]]
 """What scans all of some units: its batches, each with its partials, in any order."""
 
 
@@ -72,7 +72,7 @@ class Partials:
         return tuple(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata() for frame in frames)
 
 
-def joined(parts: Sequence[Tables]) -> Partials:
+def joined_partials(parts: Sequence[Tables]) -> Partials:
     """The partials of several units, in the order in which they are given."""
     whole = (pa.concat_tables(tables, promote_options="permissive") for tables in zip(*parts, strict=True))
     return Partials(*(table.to_pandas() for table in whole))
@@ -88,7 +88,7 @@ def _read(contents: bytes) -> Tables:
     return groups, order, histogram, *sketches
 
 
-def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
+def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[UnitBatch, Tables]]:
     """Scan several batches at a time, each with one thread: sums do not depend on which thread was faster."""
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="scan")
     try:
@@ -101,7 +101,7 @@ def threads(units: Sequence[ScanUnit]) -> Iterator[tuple[Batch, Tables]]:
 
 
 def partials_of(
-    units: Sequence[ScanUnit], engine: Engine = threads, passing: Collection[ScanUnit] = ()
+    units: Sequence[ScanUnit], engine: ScanEngine = threads, passing: Collection[ScanUnit] = ()
 ) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit with its partials, those that are in the cache first; what is not there, the engine scans.
 
@@ -125,14 +125,14 @@ def partials_of(
 
 def _merged(parts: Sequence[Tables]) -> Partials:
     """The partials of a unit from those of its parts."""
-    every = joined(parts)
+    every = joined_partials(parts)
     assert every.sketches is not None
     order = merged_order(every.order, every.sketches)
     return Partials(merged_groups(every.groups), order, merged_histogram(every.histogram))
 
 
 def _each(
-    units: Sequence[ScanUnit], engine: Engine, passing: Collection[ScanUnit]
+    units: Sequence[ScanUnit], engine: ScanEngine, passing: Collection[ScanUnit]
 ) -> Iterator[tuple[ScanUnit, Tables]]:
     """Each unit, or part of one, with its partials."""
     missing = []
@@ -153,7 +153,7 @@ def _each(
         raise
 
 
-def batches(units: Sequence[ScanUnit], at_a_time: int) -> Iterator[Batch]:
+def batches(units: Sequence[ScanUnit], at_a_time: int) -> Iterator[UnitBatch]:
     """Which units are scanned together: sets of about the same size, so many that every processor has its share."""
     yield from ([unit] for unit in units if unit.responses)
     units = [unit for unit in units if not unit.responses]
@@ -172,13 +172,13 @@ def batches(units: Sequence[ScanUnit], at_a_time: int) -> Iterator[Batch]:
         yield batch
 
 
-def scan_alone(units: Batch) -> Tables:
+def scan_alone(units: UnitBatch) -> Tables:
     """The partials of a batch, by one thread."""
     with one_thread():
         return scan(units).tables()
 
 
-def _put(units: Batch, scanned: Tables, passing: Collection[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
+def _put(units: UnitBatch, scanned: Tables, passing: Collection[ScanUnit]) -> Iterator[tuple[ScanUnit, Tables]]:
     """The part of each unit, after having put it into the cache."""
     steps = [table["step"].to_numpy() for table in scanned]
     for unit in units:
@@ -186,11 +186,11 @@ def _put(units: Batch, scanned: Tables, passing: Collection[ScanUnit]) -> Iterat
         places = (np.searchsorted(ascending, (first, last + 1)) for ascending in steps)
         part = tuple(table.slice(start, end - start) for table, (start, end) in zip(scanned, places, strict=True))
         if unit not in passing:
-            kept(unit).put(packed(*part))
+            kept(unit).put(packed_tables(*part))
         yield unit, part
 
 
-def scan(units: Batch) -> Partials:
+def scan(units: UnitBatch) -> Partials:
     """Read the files of some units, in one go; of parts only one."""
     first = units[0]
     tokens = [file for unit in units for file in unit.tokens]
@@ -219,7 +219,7 @@ def scan(units: Batch) -> Partials:
 
 
 def _without_database(
-    found: tuple[pa.Table, LogRatios], sequences: Sequence[TableFile], steps: Sequence[tuple[int, int]]
+    found: tuple[pa.Table, RankedRatios], sequences: Sequence[TableFile], steps: Sequence[tuple[int, int]]
 ) -> Partials | None:
     """What `partials_in` makes of compiled sums; None where ratios go so far that their sums need a common factor."""
     of_responses, log_ratios = found
@@ -249,7 +249,7 @@ def partials_in(
     optional: bool = True,
     responses: str = "true",
     part_of: int | None = None,
-    found: tuple[pa.Table, LogRatios] | None = None,
+    found: tuple[pa.Table, RankedRatios] | None = None,
 ) -> Partials:
     """The partials of whatever the views `token`, `usable` and `sequence` of a connection show.
 

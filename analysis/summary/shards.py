@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ratioscope.analysis.summary.partials import Engine, kept, partials_of, threads
+from ratioscope.analysis.summary.partials import ScanEngine, kept, partials_of, threads
 from ratioscope.analysis.summary.units import ScanUnit
 from ratioscope.cache import kept_in
 from ratioscope.errors import RatioscopeError
@@ -24,7 +24,9 @@ def missing(units: Sequence[ScanUnit]) -> list[ScanUnit]:
 
 
 def fill(
-    units: Sequence[ScanUnit], progress: Callable[[int, int], None] = lambda done, of: None, engine: Engine = threads
+    units: Sequence[ScanUnit],
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    engine: ScanEngine = threads,
 ) -> None:
     """Compute the partials that are not in the cache; each is there as soon as it is known.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ratioscope import notes
 from ratioscope.tails import QUANTILES, Array, interpolated, log_sum_squares, pareto_khat, tail_size
 
-ROUNDING = 2.0**-11
+SKETCH_ROUNDING = 2.0**-11
 
 _HALVES = 2**16
 

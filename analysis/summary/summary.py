@@ -16,10 +16,10 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.blocks import Block, BlockTable, blocks, tables_of
+from ratioscope.analysis.summary.blocks import BlockTable, UnitBlock, blocks, tables_of
 from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable
-from ratioscope.analysis.summary.packed import packed, unpacked
+from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.partials import rewards_between
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.cache import Entry, entry_of
@@ -128,7 +128,7 @@ class Summariser:
     """Keeps what it has computed, so that a live run costs only its new files."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Block, BlockTable] = {}
+        self._blocks: dict[UnitBlock, BlockTable] = {}
 
     def summarise(self, run: Run, progress: Callable[[int, int], None] = lambda done, of: None) -> StepSummary:
         """The summary of everything the run holds.
@@ -179,7 +179,7 @@ def _read(contents: bytes) -> StepSummary:
 def _written(summary: StepSummary, notes: pa.Table) -> bytes:
     numbers = np.stack([frame.reset_index().to_numpy(float) for frame in (summary.values, summary.low, summary.high)])
     frames = (pa.Table.from_pandas(frame) for frame in (summary.histogram, summary.steps.reset_index()))
-    return packed(pa.table({"numbers": numbers.ravel()}), notes, *frames)
+    return packed_tables(pa.table({"numbers": numbers.ravel()}), notes, *frames)
 
 
 def _assemble(
@@ -240,7 +240,7 @@ def _noted(steps: pd.Index, keys: list[str], note: Note) -> pd.DataFrame:
     return pd.DataFrame(of_all | {"note_kind": note.kind.value, "note": note.text})
 
 
-def to_json(run: Run, summary: StepSummary) -> dict[str, Any]:
+def summary_json(run: Run, summary: StepSummary) -> dict[str, Any]:
     """The stable shape of `ratioscope summarize --json`: undefined is null, with its reason in notes, and so is an open
     end of an interval."""
     steps = []

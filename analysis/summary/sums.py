@@ -80,7 +80,7 @@ _SUMS: dict[tuple[Grain, bool], dict[str, Sum]] = {
 
 
 @cache
-def sums(grain: Grain, *, few: bool = False) -> dict[str, Sum]:
+def sum_names(grain: Grain, *, few: bool = False) -> dict[str, Sum]:
     """All sums over rows of this grain.
 
     Args:
@@ -94,7 +94,7 @@ def sums(grain: Grain, *, few: bool = False) -> dict[str, Sum]:
 
 
 @cache
-def counts(grain: Grain, *, few: bool = False) -> dict[str, Term]:
+def count_names(grain: Grain, *, few: bool = False) -> dict[str, Term]:
     """All counts of rows of this grain: what metrics are taken over; all rows are counted by the queries themselves."""
     found = dict(_COUNTS.get((grain, few), {}))
     for part in (part for metric in CATALOGUE.values() for part in metric.over.chain):
@@ -112,10 +112,10 @@ def group_sums() -> str:
     """The query that adds up the sums of `sequence_sums` over the sequences of each prompt group."""
     made = [f"sum({sql(term)}) as {name}" for name, term in MADE.items()]
     # A count of nothing but unknowns is null in SQL; here it is 0.
-    counted = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in counts(Grain.TOKEN)]
+    counted = [f"coalesce(sum({name}), 0)::bigint as {name}" for name in count_names(Grain.TOKEN)]
     summed = [
         f"{f'coalesce(sum({name}), 0)' if each.term.is_condition else f'sum({name})'}::double as {name}"
-        for name, each in sums(Grain.TOKEN).items()
+        for name, each in sum_names(Grain.TOKEN).items()
         if name not in WITHIN
     ]
     return filled("summary/group_sums", sums=_BETWEEN.join([*made, *counted, *summed]))
@@ -137,15 +137,15 @@ def optional_columns() -> frozenset[str]:
     return frozenset(name for over in parts if over.apart and over.grain is Grain.TOKEN for name in over.columns)
 
 
-def columns_of(grain: Grain) -> frozenset[str]:
+def sum_columns(grain: Grain) -> frozenset[str]:
     """The columns of which counts and sums are made, but for those that few logs have."""
-    terms = (term for each in sums(grain).values() for term in (each.term, each.over.where) if term)
-    return frozenset().union(*(term.columns for term in (*counts(grain).values(), *terms)))
+    terms = (term for each in sum_names(grain).values() for term in (each.term, each.over.where) if term)
+    return frozenset().union(*(term.columns for term in (*count_names(grain).values(), *terms)))
 
 
 def _of_rows(grain: Grain, *, few: bool = False) -> str:
-    counted = [f"coalesce(count_if({sql(where)}), 0) as {name}" for name, where in counts(grain, few=few).items()]
-    return _BETWEEN.join([*counted, *(_sum(name, each) for name, each in sums(grain, few=few).items())])
+    counted = [f"coalesce(count_if({sql(where)}), 0) as {name}" for name, where in count_names(grain, few=few).items()]
+    return _BETWEEN.join([*counted, *(_sum(name, each) for name, each in sum_names(grain, few=few).items())])
 
 
 def _sum(name: str, of: Sum) -> str:

@@ -40,7 +40,7 @@ _NOT_LOGGED = "not logged"
 
 
 @dataclass(frozen=True)
-class Measure:
+class OwnedSum:
     """A sum over tokens of something that is never negative."""
 
     symbol: str
@@ -51,12 +51,12 @@ class Measure:
     """The log-ratios on which the sum rests, with their ratios' symbols."""
 
 
-MEASURES: dict[str, Measure] = {
-    "rho_squared": Measure("Σρ²", "log_rho_squared", Moment.SECOND),
-    "chi2": Measure("Σ(ρ − 1)²", "log_chi2", Moment.SECOND),
-    "deviation": Measure("Σ|ρ − 1|", "log_deviation", Moment.FIRST),
-    "kl": Measure("Σ(ρ − 1 − log ρ)", "log_kl", Moment.FIRST),
-    "update": Measure("Σ|ρₖ₊₁ − ρₖ|", "log_update", Moment.FIRST, {"log_rho": "ρ", "log_rho_new": "ρₖ₊₁"}),
+OWNED_SUMS: dict[str, OwnedSum] = {
+    "rho_squared": OwnedSum("Σρ²", "log_rho_squared", Moment.SECOND),
+    "chi2": OwnedSum("Σ(ρ − 1)²", "log_chi2", Moment.SECOND),
+    "deviation": OwnedSum("Σ|ρ − 1|", "log_deviation", Moment.FIRST),
+    "kl": OwnedSum("Σ(ρ − 1 − log ρ)", "log_kl", Moment.FIRST),
+    "update": OwnedSum("Σ|ρₖ₊₁ − ρₖ|", "log_update", Moment.FIRST, {"log_rho": "ρ", "log_rho_new": "ρₖ₊₁"}),
 }
 
 
@@ -120,7 +120,7 @@ OWNERS: dict[str, Owner] = {
 class Attribution:
     """Which tokens, prompts or versions a measure comes from, over a range of steps."""
 
-    measure: Measure
+    measure: OwnedSum
     owner: Owner
     frame: pd.DataFrame
     """The largest owners: owner (keys as text), label, tokens, share_of_tokens, tokens_counted, share (of the measure),
@@ -161,11 +161,11 @@ def shares(
     Raises:
         RatioscopeError: unknown measure or owner, or `among_top` outside (0, 1].
     """
-    if measure not in MEASURES:
-        raise unknown("a measure", measure, MEASURES)
+    if measure not in OWNED_SUMS:
+        raise unknown("a measure", measure, OWNED_SUMS)
     if owner not in OWNERS:
         raise unknown("an owner", owner, OWNERS)
-    chosen, by = MEASURES[measure], OWNERS[owner]
+    chosen, by = OWNED_SUMS[measure], OWNERS[owner]
     if among_top is not None and not 0 < among_top <= 1:
         raise RatioscopeError(f"among_top = {among_top}: it is a share of the tokens, above 0 and at most 1.")
     log = logged(run)
@@ -219,7 +219,7 @@ def _logged(connection: duckdb.DuckDBPyConnection, column: str) -> Array:
     return np.asarray(rows["value"], dtype=float)
 
 
-def _why_no_shares(measure: Measure, parts: Array, missing: str) -> str:
+def _why_no_shares(measure: OwnedSum, parts: Array, missing: str) -> str:
     if not len(parts):
         return f"{measure.symbol} has no token here: {missing.rstrip('.').partition(': ')[2] or 'nothing is usable'}"
     if parts[0] == inf:
@@ -229,7 +229,7 @@ def _why_no_shares(measure: Measure, parts: Array, missing: str) -> str:
     return ""
 
 
-def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: Measure) -> Note | None:
+def _why_no_intervals(connection: duckdb.DuckDBPyConnection, measure: OwnedSum) -> Note | None:
     if measure.moment is not Moment.SECOND:
         return None
     for column, symbol in measure.ratios.items():
@@ -259,7 +259,7 @@ def _carried(parts: Array, peak: float, fraction: float) -> float:
 
 
 def _create_owned(
-    connection: duckdb.DuckDBPyConnection, measure: Measure, owner: Owner, peak: float, counts: str
+    connection: duckdb.DuckDBPyConnection, measure: OwnedSum, owner: Owner, peak: float, counts: str
 ) -> None:
     """Make `owned`: every token with its owner's keys and its part, which is NaN without a peak."""
     text = query("tokens/attribution_shares")
@@ -355,7 +355,7 @@ def _fewest(cumulative: Array, share: float) -> int | None:
     return int(np.argmax(cumulative >= share * (1 - 1e-12))) + 1
 
 
-def sentence(result: Attribution) -> str:
+def attribution_sentence(result: Attribution) -> str:
     """The answer in one sentence or two."""
     symbol, first = result.measure.symbol, result.frame.iloc[0] if len(result.frame) else None
     if first is None or not isfinite(first["share"]):

@@ -226,7 +226,7 @@ def _with_tokens(connection: duckdb.DuckDBPyConnection, run: Run, top: pd.DataFr
     return top.drop(columns="position").merge(tokens, how="left", on=["step", "seq_id"])
 
 
-def sentence(found: Contributions, words: str) -> str:
+def contributions_sentence(found: Contributions, words: str) -> str:
     """What the list says, in one sentence or two.
 
     Args:

@@ -17,20 +17,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import OWNERS, shares
 from ratioscope.analysis.tokens.contributions import USUAL, Contributions, contributions, has_parts
-from ratioscope.analysis.tokens.contributions import sentence as who
+from ratioscope.analysis.tokens.contributions import contributions_sentence as who
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.tails import Array
 
 _METRICS = (
-    "s_k", STALENESS, UPDATE, "s_k_engine", "s_k_version", "chi2_token", "log1p_chi2_seq", "ess_seq", "ratio_max",
-    "kl_k3", "clip_fraction", "entropy", "kl_to_reference", "kl_to_initial", "grad_norm",
+    "s_k", STALENESS, UPDATE_METRIC, "s_k_engine", "s_k_version", "chi2_token", "log1p_chi2_seq", "ess_seq",
+    "ratio_max", "kl_k3", "clip_fraction", "entropy", "kl_to_reference", "kl_to_initial", "grad_norm",
 )  # fmt: skip
 _SETTING = ("reward", "response_length", "version_lag")
 """Said in any case."""
@@ -46,11 +46,11 @@ _SHARE, _OVER = 0.25, 2.0
 """What an owner must have of the number, and how many times its share of the tokens."""
 _LONGEST = 60
 """Of a prompt, so many signs are quoted."""
-_MEASURES = {"chi2_token": "chi2", "kl_k3": "kl", UPDATE: "update", "ess_seq": "rho_squared"}
+_MEASURES = {"chi2_token": "chi2", "kl_k3": "kl", UPDATE_METRIC: "update", "ess_seq": "rho_squared"}
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedMetric:
     """A metric in the steps and in the rest of the run."""
 
     key: str
@@ -78,7 +78,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Place:
+class PartPlace:
     """Where a part of a number sits."""
 
     owner: str
@@ -94,16 +94,16 @@ class Explanation:
 
     first: int
     last: int
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedMetric, ...]
     """The metrics that have moved, the farthest first."""
-    farthest: Moved | None
+    farthest: MovedMetric | None
     """The metric that comes first, whether it has moved or not."""
-    setting: tuple[Moved, ...]
+    setting: tuple[MovedMetric, ...]
     """Reward, length and age, whether they have moved or not."""
     by: str
     """The metric whose parts were looked at; empty where none has moved that has parts."""
     responses: Contributions | None
-    places: tuple[Place, ...]
+    places: tuple[PartPlace, ...]
     cannot: str
     """Why nothing can be compared; a clause, empty where it can."""
 
@@ -155,7 +155,7 @@ def explain(run: Run, summary: StepSummary, first: int, last: int) -> Explanatio
     )
 
 
-def _compared(key: str, summary: StepSummary, first: int, last: int) -> Moved | None:
+def _compared(key: str, summary: StepSummary, first: int, last: int) -> MovedMetric | None:
     series = summary.values[key].replace([inf, -inf], nan).dropna()
     is_inside = (series.index >= first) & (series.index <= last)
     inside, outside = series[is_inside], series[~is_inside]
@@ -169,7 +169,7 @@ def _compared(key: str, summary: StepSummary, first: int, last: int) -> Moved | 
         (_distances(scale, is_inside, ages) for scale in scales), key=lambda found: abs(found[0])
     )
     rest = float(_expected(series, is_inside, ages)[is_inside].median())
-    return Moved(key, float(inside.median()), rest, units, step, float(inside[step]), farthest, ages is not None)
+    return MovedMetric(key, float(inside.median()), rest, units, step, float(inside[step]), farthest, ages is not None)
 
 
 def _follows(values: "pd.Series[float]", age: "pd.Series[float]") -> bool:
@@ -220,7 +220,7 @@ def _distance(value: float, rest: Array, size: float) -> float:
     return 0.0 if np.isclose(value, middle, atol=1e-8 * max(size, 1e-9)) else float(np.copysign(inf, value - middle))
 
 
-def _places(run: Run, by: str, first: int, last: int) -> tuple[Place, ...]:
+def _places(run: Run, by: str, first: int, last: int) -> tuple[PartPlace, ...]:
     found = []
     log = logged(run)
     for name in _OWNERS:
@@ -231,7 +231,7 @@ def _places(run: Run, by: str, first: int, last: int) -> tuple[Place, ...]:
             continue
         top = owned.frame.iloc[0]
         if top["share"] >= _SHARE and top["share"] >= _OVER * top["share_of_tokens"]:
-            found.append(Place(name, str(top["label"]), float(top["share"]), float(top["share_of_tokens"])))
+            found.append(PartPlace(name, str(top["label"]), float(top["share"]), float(top["share_of_tokens"])))
     return tuple(found)
 
 
@@ -270,29 +270,29 @@ def sentences(found: Explanation) -> list[Said]:
     return [Said(f"{line.text[0].upper()}{line.text[1:]}", line.metric, line.first, line.last) for line in lines]
 
 
-def _alone(moved: Moved) -> int | None:
+def _alone(moved: MovedMetric) -> int | None:
     """The one step that is far where the median is not."""
     return moved.step if moved.is_far and abs(moved.units) < _FAR else None
 
 
-def _moved(moved: Moved, words: str) -> str:
+def _moved(moved: MovedMetric, words: str) -> str:
     rest = f"{_number(moved.key, moved.outside)} in the rest{' at the same age' * moved.at_same_age}"
     if _alone(moved) is not None:
         return f"{_name(moved.key)} is {_number(moved.key, moved.value)} in step {moved.step} ({rest}: {_far(moved)})."
     return f"{_name(moved.key)} is {_number(moved.key, moved.inside)} in {words} ({rest}: {_far(moved)})."
 
 
-def _far(moved: Moved) -> str:
+def _far(moved: MovedMetric) -> str:
     units = moved.units if _alone(moved) is None else moved.farthest
     return f"{units:+.2g} robust SD" if isfinite(units) else "constant there"
 
 
-def _setting(moved: Moved) -> str:
+def _setting(moved: MovedMetric) -> str:
     name, inside, outside = _name(moved.key), _number(moved.key, moved.inside), _number(moved.key, moved.outside)
     return f"{name} as in the rest ({inside})" if inside == outside else f"{name} {inside}, {outside} in the rest"
 
 
-def _place(place: Place) -> str:
+def _place(place: PartPlace) -> str:
     label = " ".join(place.label.split())
     owner = OWNERS[place.owner].phrase.format(label if len(label) <= _LONGEST else f"{label[:_LONGEST]}…")
     return f"{percent(place.share)} is {owner} ({percent(place.share_of_tokens)} of the tokens)"

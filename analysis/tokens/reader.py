@@ -28,7 +28,7 @@ KEPT, PARTLY, BELOW, ABOVE, CLIPPED, UNKNOWN = "kept", "partly", "below", "above
 
 
 @dataclass(frozen=True)
-class Reading:
+class SequenceReading:
     """A sequence and what belongs to it."""
 
     step: int
@@ -51,7 +51,7 @@ class Reading:
         return self.group[self.group["seq_id"] == self.seq_id].iloc[0]
 
 
-def read_sequence(run: Run, step: int, seq_id: int) -> Reading:
+def read_sequence(run: Run, step: int, seq_id: int) -> SequenceReading:
     """A sequence of a step.
 
     Raises:
@@ -63,7 +63,7 @@ def read_sequence(run: Run, step: int, seq_id: int) -> Reading:
         (count,) = connection.execute("select count(*) from token where seq_id = ?", [seq_id]).fetchall()[0]
     logged = {str(name): value for name, value in rows[0].items() if not pd.isna(value)} if rows else {}
     tokens = _with_ratios(sequence_tokens(run, step, seq_id)) if count else pd.DataFrame()
-    return Reading(step, seq_id, tokens, logged, group, _messages(run, step, seq_id))
+    return SequenceReading(step, seq_id, tokens, logged, group, _messages(run, step, seq_id))
 
 
 def _messages(run: Run, step: int, seq_id: int) -> pd.DataFrame:
@@ -117,7 +117,7 @@ def same_prompt_in(run: Run, other: Run, logged: Mapping[str, Any], step: int) -
     """The responses of `other` to the prompt of one of `run`'s sequences, known by its text or, without one, its id.
 
     Args:
-        logged: of the sequence; see `Reading`.
+        logged: of the sequence; see `SequenceReading`.
         step: near which steps to look first.
 
     Raises:

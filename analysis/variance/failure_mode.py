@@ -29,7 +29,7 @@ _MEASURED, _PREDICTED = "log1p_chi2_seq", "log1p_chi2_seq_predicted"
 
 
 @dataclass(frozen=True)
-class Answer:
+class FailureModeAnswer:
     """Which failure mode it is, as far as the log can tell."""
 
     sentence: str
@@ -43,17 +43,17 @@ class Answer:
     """What it rests on: medians over the steps."""
 
 
-def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
+def answer(facts: Facts, setup: Setup = UNKNOWN) -> FailureModeAnswer:
     """The regime, and where the log cannot tell.
 
     Args:
         setup: what was run, which the remedy is for.
     """
     if not facts.n_steps:
-        return Answer("No step of this run lies in the chosen range.", "", "", "", ())
+        return FailureModeAnswer("No step of this run lies in the chosen range.", "", "", "", ())
     found = regime(facts, setup)
     if found.concern is Concern.UNKNOWN:
-        return Answer(found.sentence, "", found.remedy, found.source, found.numbers)
+        return FailureModeAnswer(found.sentence, "", found.remedy, found.source, found.numbers)
     doubts = [doubt for doubt in (_doubted_chi2(facts), _infinite_chi2(facts)) if doubt]
     is_open = found.concern is Concern.NEITHER and bool(doubts) and setup.weighted is not False
     remedy = found.remedy
@@ -62,7 +62,7 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> Answer:
             f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}; it adds little bias here."
         )
     sentence = _cannot_tell(facts, doubts[0]) if is_open else _what_matters(facts, setup)
-    return Answer(sentence, " ".join([found.origin, *doubts]), remedy, found.source, found.numbers)
+    return FailureModeAnswer(sentence, " ".join([found.origin, *doubts]), remedy, found.source, found.numbers)
 
 
 def _cannot_tell(facts: Facts, doubt: str) -> str:

@@ -53,7 +53,7 @@ def _note(row: "pd.Series[float]") -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepProgress:
     """The lemma at steps eta and smoothness L, arrays of their common shape; reward units, NaN where undefined.
 
     Errors are by the delta method with the four estimates as independent: their covariances are not logged. Those of
@@ -80,7 +80,7 @@ class Progress:
     note: str = f"{NOT_ADAM} Errors take the four estimates as independent."
 
 
-def progress(probe: "pd.Series[float]", learning_rate: ArrayLike, smoothness: ArrayLike) -> Progress:
+def progress(probe: "pd.Series[float]", learning_rate: ArrayLike, smoothness: ArrayLike) -> StepProgress:
     """The lemma's terms for one row of `probes`.
 
     Args:
@@ -99,7 +99,7 @@ def progress(probe: "pd.Series[float]", learning_rate: ArrayLike, smoothness: Ar
     a, b, c = on_gradient * gradient, on_product * product, on_noise * (variance + bias)
     a_error, b_error = np.abs(on_gradient) * errors[0], np.abs(on_product) * errors[1]
     c_error = on_noise * np.hypot(errors[2], errors[3])
-    return Progress(
+    return StepProgress(
         learning_rate=eta, smoothness=smooth,
         true_progress=a, bias_error=b, noise_penalty=c, noise_of_variance=on_noise * variance, total=a + b - c,
         true_progress_error=a_error, bias_error_error=b_error, noise_penalty_error=c_error,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.what_if import Rule, apply, load, own_rule, sweep
+from ratioscope.analysis.what_if import Rule, apply, load_tokens, own_rule, sweep
 
 # 1 is the hardest cap that a weight can have; without one it is plain importance sampling.
 CAPS = (1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 50.0, inf)
@@ -71,7 +71,7 @@ def truncation(run: Run, first: int, last: int, level: str, max_tokens: int | No
     Raises:
         RatioscopeError: no such level, or no usable token in these steps.
     """
-    tokens = load(run, first, last, max_tokens=max_tokens)
+    tokens = load_tokens(run, first, last, max_tokens=max_tokens)
     rule = Rule(weight="truncated", weight_parameters={"cap": CAPS[0]}, weight_level=level)
     caps = sweep(rule, "cap", CAPS, tokens)
     own, why_not = own_rule(run)

@@ -12,18 +12,18 @@ The logged tokens stay as they are: a rule that had been in force would have led
 """
 
 from ratioscope.analysis.what_if.judging import decide
-from ratioscope.analysis.what_if.loading import load, load_in_parts
-from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, described, is_share
-from ratioscope.analysis.what_if.numbers import Curve, Numbers
-from ratioscope.analysis.what_if.outcome import Digest, Outcome, apply, combined
+from ratioscope.analysis.what_if.loading import load_in_parts, load_tokens
+from ratioscope.analysis.what_if.measures import MEASURES, TAILS, Measure, described, is_measure_share
+from ratioscope.analysis.what_if.numbers import MeasureCurve, Numbers
+from ratioscope.analysis.what_if.outcome import Digest, RuleOutcome, apply, combined_outcome
 from ratioscope.analysis.what_if.rule import STOPPING, Own, Rule, own_rule, parse
 from ratioscope.analysis.what_if.scales import rebuilt, stops, sweep_values, value_of
 from ratioscope.analysis.what_if.sweeps import (
     SELECTION_CAVEAT,
+    change_sentence,
     changed_most,
-    evaluate,
+    evaluate_rule,
     result_of,
-    sentence,
     sweep,
     swept,
 )
@@ -34,28 +34,28 @@ __all__ = [
     "SELECTION_CAVEAT",
     "STOPPING",
     "TAILS",
-    "Curve",
     "Digest",
     "Measure",
+    "MeasureCurve",
     "Numbers",
-    "Outcome",
     "Own",
     "Rule",
+    "RuleOutcome",
     "Tokens",
     "apply",
+    "change_sentence",
     "changed_most",
-    "combined",
+    "combined_outcome",
     "decide",
     "described",
-    "evaluate",
-    "is_share",
-    "load",
+    "evaluate_rule",
+    "is_measure_share",
     "load_in_parts",
+    "load_tokens",
     "own_rule",
     "parse",
     "rebuilt",
     "result_of",
-    "sentence",
     "stops",
     "sweep",
     "sweep_values",

@@ -16,7 +16,7 @@ from ratioscope.tensors import Tensor, torch
 from ratioscope.weights import WEIGHTS
 
 
-class Block(NamedTuple):
+class JudgedBlock(NamedTuple):
     """What a rule makes of a block of tokens."""
 
     tokens: Tokens
@@ -39,7 +39,7 @@ def decide(rule: Rule, tokens: Tokens) -> Gate:
     return stop(tokens.level(rule.gate_level).ratios, tokens.advantage, **rule.gate_parameters)
 
 
-def judge(rule: Rule, tokens: Tokens, wanted: Set[str] | None = None) -> Block:
+def judge_tokens(rule: Rule, tokens: Tokens, wanted: Set[str] | None = None) -> JudgedBlock:
     """Decision, weights, and those of the sums that are `wanted`; None: all."""
     decision = decide(rule, tokens)
     full = weighted(rule, tokens)
@@ -48,7 +48,7 @@ def judge(rule: Rule, tokens: Tokens, wanted: Set[str] | None = None) -> Block:
     hard = bool((decision.value == opened).all())
     kept = tokens.signal & (opened if hard else decision.value > 0)
     applied = masked(weight, opened) if hard else gated(weight, decision.value)
-    judged = Block(tokens, decision, weight, applied, kept, hard, full, {})
+    judged = JudgedBlock(tokens, decision, weight, applied, kept, hard, full, {})
     formulas = _formulas(rule, judged)
     sums = tokens.sums | tokens.level(rule.weight_level).sums
     sums |= {name: formula() for name, formula in formulas.items() if wanted is None or name in wanted}
@@ -74,7 +74,7 @@ def _is_geometric(rule: Rule) -> bool:
     return rule.weight_level == "geometric" or WEIGHTS[rule.weight].geometric
 
 
-def _formulas(rule: Rule, block: Block) -> dict[str, Callable[[], Array]]:
+def _formulas(rule: Rule, block: JudgedBlock) -> dict[str, Callable[[], Array]]:
     """How the sums by prompt group of every numerator and denominator of the measures are computed.
 
     Behind a hard gate a product with it is a choice, which is cheaper: a slider has no time for products.

@@ -18,7 +18,7 @@ from ratioscope.errors import RatioscopeError
 _REQUIRED = ("step", "group_id", "seq_id", "logp_behavior", "logp_current", "advantage")
 
 
-def load(
+def load_tokens(
     run: Run, first: int | None = None, last: int | None = None, max_tokens: int | None = None, seed: int = 0
 ) -> Tokens:
     """The usable tokens of the steps first..last of a run, both included, that have a ratio and an advantage.
@@ -60,7 +60,7 @@ def load_in_parts(run: Run, sizes: Mapping[int, int], most: int) -> Iterator[Tok
         sizes: how many tokens each step has, in order of the steps.
     """
     for steps in parts_of(sizes, most):
-        yield load(run, steps[0], steps[-1])
+        yield load_tokens(run, steps[0], steps[-1])
 
 
 def parts_of(sizes: Mapping[int, int], most: int) -> list[Sequence[int]]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.analysis.summary.intervals import Array, Index, cluster_intervals, fraction_intervals
+from ratioscope.analysis.summary.intervals import Index, cluster_intervals, fraction_intervals
 from ratioscope.metric import Moment
 from ratioscope.notes import Kind, Note
+from ratioscope.tails import Array
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def described(key: str) -> tuple[str, str]:
     return _OTHERS[key][:2] if key in _OTHERS else (MEASURES[key].title, MEASURES[key].definition)
 
 
-def is_share(key: str) -> bool:
+def is_measure_share(key: str) -> bool:
     """Whether a value of an outcome is a part of a whole: within [0, 1], written in percent."""
     if key in _OTHERS:
         return _OTHERS[key][2]

@@ -63,7 +63,7 @@ class Numbers:
         return {**self.values, **lower, **upper, "unreliable": unreliable}
 
 
-class Curve(NamedTuple):
+class MeasureCurve(NamedTuple):
     """One measure step by step, (n_steps,) each; intervals are NaN where there are none."""
 
     values: Array
@@ -73,7 +73,7 @@ class Curve(NamedTuple):
     """Neither missing nor resting on the largest weight."""
 
     @classmethod
-    def bare(cls, values: Array) -> "Curve":
+    def bare(cls, values: Array) -> "MeasureCurve":
         """Values without intervals; NaN is missing."""
         nothing = np.full(len(values), np.nan)
         return cls(values, nothing, nothing, np.isfinite(values))
@@ -109,7 +109,7 @@ def ends_of(found: Sums, starts: Index, keys: Keys = None) -> dict[str, tuple[Ar
     }
 
 
-def numbers_of(
+def measures_of(
     rule: Rule,
     found: Sums,
     groups: slice,
@@ -165,7 +165,7 @@ def numbers_of(
     return Numbers(values, opened, noted)
 
 
-def curve_of(measure: Measure, found: Sums, starts: Index, tops: Sequence[Top] | None) -> Curve | None:
+def curve_of(measure: Measure, found: Sums, starts: Index, tops: Sequence[Top] | None) -> MeasureCurve | None:
     """A measure step by step; None where the rule, or the log, has no such sums.
 
     Args:
@@ -185,7 +185,7 @@ def curve_of(measure: Measure, found: Sums, starts: Index, tops: Sequence[Top] |
         reliance = (float(_reliance(top, error)) for top, error in zip(tops, errors, strict=True))
         reliable = np.array([doubt(value) is None for value in reliance], dtype=bool)
         trusted, high = trusted & reliable, np.where(reliable | np.isnan(high), high, np.inf)
-    return Curve(
+    return MeasureCurve(
         values, np.where(np.isfinite(values), low, np.nan), np.where(np.isfinite(values), high, np.nan), trusted
     )
 

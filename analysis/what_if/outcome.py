@@ -8,19 +8,19 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.summary.intervals import Interval
-from ratioscope.analysis.what_if.judging import Block, judge
+from ratioscope.analysis.what_if.judging import JudgedBlock, judge_tokens
 from ratioscope.analysis.what_if.measures import MEASURES, TAILS
-from ratioscope.analysis.what_if.numbers import Curve, Numbers, curve_of, ends_of, needed, numbers_of, tails_of
+from ratioscope.analysis.what_if.numbers import MeasureCurve, Numbers, curve_of, ends_of, measures_of, needed, tails_of
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tails import Top, merged, tops
-from ratioscope.analysis.what_if.tokens import EVERYTHING, Part, Tokens
+from ratioscope.analysis.what_if.tokens import EVERYTHING, StepsPart, Tokens
 from ratioscope.gates import Gate
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """What a rule makes of tokens."""
 
     rule: Rule
@@ -28,7 +28,7 @@ class Outcome:
     """What it was applied to: whole sequences only, where the rule needs them."""
     left_out: int
     """Tokens of sequences with an unusable token, which the rule cannot judge."""
-    blocks: tuple[Block, ...] = field(repr=False)
+    blocks: tuple[JudgedBlock, ...] = field(repr=False)
     """One for each of `tokens.blocks`."""
     keys: tuple[str, ...] | None = None
     """The only measures that there are; None: all."""
@@ -75,7 +75,7 @@ class Outcome:
         rows = {step: numbers.row for step, numbers in self.by_step.items()}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("step")
 
-    def curve(self, key: str) -> Curve | None:
+    def curve(self, key: str) -> MeasureCurve | None:
         """A measure of `MEASURES` step by step; None where the rule, or the log, has none. Nothing else is computed."""
         measure, steps = MEASURES[key], list(self.tokens.steps.values())
         largest: list[Top] | None = None
@@ -100,7 +100,7 @@ class Outcome:
         """The weights that its measures rest on."""
         return set(TAILS) if self.keys is None else tails_of(self.keys)
 
-    def _numbers(self, parts: list[Part]) -> list[Numbers]:
+    def _numbers(self, parts: list[StepsPart]) -> list[Numbers]:
         """Of consecutive parts, which are all groups together."""
         starts = np.array([part.groups.start or 0 for part in parts], dtype=np.intp)
         ends = ends_of(self.sums, starts, self.keys) if len(self.tokens) else {}
@@ -109,13 +109,13 @@ class Outcome:
         for place, part in enumerate(parts):
             here = {key: Interval(float(low[place]), float(high[place])) for key, (low, high) in ends.items()}
             here_largest = {name: of_parts[place] for name, of_parts in largest.items()}
-            found.append(numbers_of(self.rule, self.sums, part.groups, here_largest, here, self.keys))
+            found.append(measures_of(self.rule, self.sums, part.groups, here_largest, here, self.keys))
         return found
 
 
 @dataclass(frozen=True)
 class Extract:
-    """What is left of the outcome of a rule on some steps; `combined` adds consecutive ones up."""
+    """What is left of the outcome of a rule on some steps; `combined_outcome` adds consecutive ones up."""
 
     rule: Rule
     n_tokens: int
@@ -124,7 +124,7 @@ class Extract:
     steps: tuple[int, ...]
     sums: Mapping[str, Array]
     tops: Mapping[str, Top]
-    curves: Mapping[str, Curve | None]
+    curves: Mapping[str, MeasureCurve | None]
     keys: tuple[str, ...] | None
 
 
@@ -139,7 +139,7 @@ class Digest:
     """Rows that were left out for their logp_gate alone."""
     steps: tuple[int, ...]
     overall: Numbers
-    curves: Mapping[str, Curve | None]
+    curves: Mapping[str, MeasureCurve | None]
     """By measure, step by step; None where the rule, or the log, has none."""
 
     @property
@@ -148,7 +148,7 @@ class Digest:
         return self.overall.values
 
 
-def combined(extracts: Sequence[Extract]) -> Digest:
+def combined_outcome(extracts: Sequence[Extract]) -> Digest:
     """The numbers of consecutive steps together, from at least one extract."""
     first = extracts[0]
     # What one part of the log lacks there is not for all of it.
@@ -162,19 +162,19 @@ def combined(extracts: Sequence[Extract]) -> Digest:
         first.rule, n_tokens, sum(extract.left_out for extract in extracts),
         sum(extract.without_gate for extract in extracts),
         tuple(step for extract in extracts for step in extract.steps),
-        numbers_of(first.rule, sums, slice(None), largest, intervals, first.keys),
+        measures_of(first.rule, sums, slice(None), largest, intervals, first.keys),
         {key: _joined([extract.curves[key] for extract in extracts]) for key in first.curves},
     )  # fmt: skip
 
 
-def _joined(curves: Sequence[Curve | None]) -> Curve | None:
+def _joined(curves: Sequence[MeasureCurve | None]) -> MeasureCurve | None:
     there = [curve for curve in curves if curve is not None]
     if len(there) < len(curves):
         return None
-    return Curve(*(np.concatenate(columns) for columns in zip(*there, strict=True)))
+    return MeasureCurve(*(np.concatenate(columns) for columns in zip(*there, strict=True)))
 
 
-def apply(rule: Rule, tokens: Tokens, keys: Iterable[str] | None = None) -> Outcome:
+def apply(rule: Rule, tokens: Tokens, keys: Iterable[str] | None = None) -> RuleOutcome:
     """What the rule would have done with these tokens.
 
     A rule that looks at sequences is applied to whole sequences; the tokens of others are counted in `left_out`.
@@ -185,5 +185,5 @@ def apply(rule: Rule, tokens: Tokens, keys: Iterable[str] | None = None) -> Outc
     judged = tokens.complete if rule.needs_sequences else tokens
     chosen = None if keys is None else tuple(keys)
     wanted = None if chosen is None else needed(chosen)
-    blocks = tuple(judge(rule, block, wanted) for block in judged.blocks)
-    return Outcome(rule, judged, len(tokens) - len(judged), blocks, chosen)
+    blocks = tuple(judge_tokens(rule, block, wanted) for block in judged.blocks)
+    return RuleOutcome(rule, judged, len(tokens) - len(judged), blocks, chosen)

@@ -9,7 +9,7 @@ import pandas as pd
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.what_if.measures import MEASURES, described
 from ratioscope.analysis.what_if.numbers import Numbers
-from ratioscope.analysis.what_if.outcome import Digest, Extract, apply, combined
+from ratioscope.analysis.what_if.outcome import Digest, Extract, apply, combined_outcome
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.scales import value_of
 from ratioscope.analysis.what_if.tokens import Tokens
@@ -20,7 +20,7 @@ SELECTION_CAVEAT = (
 )
 
 
-class Judged(Protocol):
+class WithNumbers(Protocol):
     """What has the numbers of a rule: an `Outcome` or a `Digest`."""
 
     @property
@@ -39,7 +39,7 @@ def sweep(rule: Rule, parameter: str, values: Iterable[float], tokens: Tokens) -
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(parameter)
 
 
-def evaluate(
+def evaluate_rule(
     rules: Sequence[Rule],
     parts: Iterable[Tokens],
     *,
@@ -62,7 +62,7 @@ def evaluate(
             found.append(apply(rule, part, keys).extract(curves))
             done += len(part)
             yield done
-    return [combined(found) for found in extracts]
+    return [combined_outcome(found) for found in extracts]
 
 
 def result_of(work: Generator[int, None, list[Digest]]) -> list[Digest]:
@@ -81,7 +81,7 @@ def swept(parameter: str, digests: Sequence[Digest]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(parameter)
 
 
-def sentence(own: Judged, other: Judged) -> str:
+def change_sentence(own: WithNumbers, other: WithNumbers) -> str:
     """What another rule would change against the run's own, in words."""
     a, b = own.overall.values, other.overall.values
     if np.isnan(b["kept_tokens"]):
@@ -118,7 +118,7 @@ def sentence(own: Judged, other: Judged) -> str:
 _SHARES = ("clip_fraction", "kept_gradient", "ess")
 
 
-def changed_most(own: Judged, other: Judged) -> str:
+def changed_most(own: WithNumbers, other: WithNumbers) -> str:
     """The one number that another rule would change most, of those that are shares of a whole; in words.
 
     One that cannot be trusted is named only where no other changes.

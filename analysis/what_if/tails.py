@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.what_if.judging import Block
+from ratioscope.analysis.what_if.judging import JudgedBlock
 from ratioscope.analysis.what_if.rule import Rule
-from ratioscope.analysis.what_if.tokens import Part
+from ratioscope.analysis.what_if.tokens import StepsPart
 from ratioscope.tails import Array
 from ratioscope.tensors import torch
 
@@ -30,14 +30,14 @@ def merged(tops: Sequence[Top]) -> Top:
     return Top(sum(top.n for top in tops), max(top.log_largest for top in tops))
 
 
-def tops(rule: Rule, blocks: Sequence[Block], name: str, parts: Sequence[Part]) -> list[Top]:
+def tops(rule: Rule, blocks: Sequence[JudgedBlock], name: str, parts: Sequence[StepsPart]) -> list[Top]:
     """The largest of the weights that `TAILS` calls `name`, of each part."""
     logs = np.concatenate([_logs(rule, block, name) for block in blocks])
     found = (logs[part.sequences if rule.shares_weights else part.tokens] for part in parts)
     return [Top(int(np.count_nonzero(part > -np.inf)), float(part.max(initial=-np.inf))) for part in found]
 
 
-def _logs(rule: Rule, block: Block, name: str) -> Array:
+def _logs(rule: Rule, block: JudgedBlock, name: str) -> Array:
     """Log-weights of a block's tokens, or of its responses where their tokens share them; -inf for 0."""
     if name == "raw":
         ratios = block.tokens.level(rule.weight_level).ratios.behavior

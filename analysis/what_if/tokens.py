@@ -16,7 +16,7 @@ from ratioscope.filters import Rows
 from ratioscope.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
-from ratioscope.terms import LOG_RHO, LOG_RHO_NEW, evaluate, ratio_distance
+from ratioscope.terms import LOG_RHO, LOG_RHO_NEW, evaluate_term, ratio_distance
 
 # So many tokens of float64 columns stay in the caches of a processor: faster than all tokens at once.
 BLOCK_TOKENS = 131_072
@@ -140,7 +140,7 @@ class Tokens:
         if self.log_rho_new is None:
             return None
         columns = {"log_rho": self.rows.ratios.current, "log_rho_new": self.log_rho_new}
-        distance: Tensor = evaluate(_DRIFT, columns, torch)
+        distance: Tensor = evaluate_term(_DRIFT, columns, torch)
         return distance / 2
 
     @cached_property
@@ -155,7 +155,7 @@ class Tokens:
         return sums | {"negative": sums["signal"] - sums["positive"]}
 
     @cached_property
-    def steps(self) -> dict[int, "Part"]:
+    def steps(self) -> dict[int, "StepsPart"]:
         """Where each step's tokens, prompt groups and sequences are."""
         step = self.step.numpy()
         cuts = [
@@ -163,7 +163,7 @@ class Tokens:
             for of_rows in (step, step[self.group_starts], step[self.sequence_starts])
         ]
         slices = [[slice(start, end) for start, end in pairwise(of_rows)] for of_rows in cuts]
-        return {int(step[part[0].start]): Part(*part) for part in zip(*slices, strict=True)}
+        return {int(step[part[0].start]): StepsPart(*part) for part in zip(*slices, strict=True)}
 
     @cached_property
     def weighted(self) -> dict[str, "Weighted"]:
@@ -171,10 +171,10 @@ class Tokens:
         return {}
 
     @cached_property
-    def _levels(self) -> dict[str, "Level"]:
+    def _levels(self) -> dict[str, "LevelRatios"]:
         return {}
 
-    def level(self, name: str) -> "Level":
+    def level(self, name: str) -> "LevelRatios":
         """The ratios of a level, computed once."""
         if name not in self._levels:
             ratios = LEVELS[name].of(self.rows.ratios, self.sequence)
@@ -184,7 +184,7 @@ class Tokens:
                 "rho_squared": self.sum_by_group(masked(rho.square(), self.signal)),
                 "rho_deviation": self.sum_by_group(masked(torch.expm1(ratios.behavior).square_(), self.signal)),
             }
-            self._levels[name] = Level(ratios, rho, sums)
+            self._levels[name] = LevelRatios(ratios, rho, sums)
         return self._levels[name]
 
     def sum_by_group(self, values: Tensor) -> Array:
@@ -197,7 +197,7 @@ class Tokens:
         )
 
 
-class Part(NamedTuple):
+class StepsPart(NamedTuple):
     """Some steps: which tokens, prompt groups and sequences are theirs."""
 
     tokens: slice
@@ -205,10 +205,10 @@ class Part(NamedTuple):
     sequences: slice
 
 
-EVERYTHING = Part(slice(None), slice(None), slice(None))
+EVERYTHING = StepsPart(slice(None), slice(None), slice(None))
 
 
-class Level(NamedTuple):
+class LevelRatios(NamedTuple):
     """The ratios of tokens, or of their sequences."""
 
     ratios: LogRatios

@@ -72,7 +72,7 @@ def chosen(metrics: Sequence[str] | None) -> list[str]:
     return [key for key in CATALOGUE if not metrics or key in metrics]
 
 
-def numbers_of(summary: StepSummary, metrics: Sequence[str], after: int) -> Iterator[StepNumbers]:
+def steps_beyond(summary: StepSummary, metrics: Sequence[str], after: int) -> Iterator[StepNumbers]:
     """The steps beyond `after`, in ascending order."""
     times = summary.steps["wall_time"] if "wall_time" in summary.steps else pd.Series(dtype=object)
     for label in summary.values.index[summary.values.index > after]:

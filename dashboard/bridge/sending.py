@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ratioscope.analysis.runs.store import open_run, signature
+from ratioscope.analysis.runs.store import open_run, run_signature
 from ratioscope.analysis.summary.summary import Summariser
-from ratioscope.dashboard.bridge.numbers import StepNumbers, chosen, numbers_of
+from ratioscope.dashboard.bridge.numbers import StepNumbers, chosen, steps_beyond
 from ratioscope.dashboard.bridge.targets import STEP, Target
 
 
@@ -23,12 +23,12 @@ class NewSteps:
         Raises:
             RatioscopeError: the run cannot be read.
         """
-        state = signature(self._folder)
+        state = run_signature(self._folder)
         if state == self._seen:
             return 0
         summary = self._summariser.summarise(open_run(self._folder))
         sent = 0
-        for numbers in numbers_of(summary, self._metrics, target.last_step):
+        for numbers in steps_beyond(summary, self._metrics, target.last_step):
             target.send(numbers)
             sent += 1
         self._seen = state

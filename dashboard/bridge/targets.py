@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ratioscope.analysis.runs.store import Run
 from ratioscope.dashboard.bridge.numbers import PREFIX, StepNumbers
-from ratioscope.dashboard.watching.alerts import place_of, safe_name
+from ratioscope.dashboard.watching.alerts import memory_place, safe_name
 from ratioscope.errors import RatioscopeError
 from ratioscope.whole_files import append_whole, replace_atomically
 
@@ -238,7 +238,7 @@ def _needed(module: str, package: str) -> Any:
 
 def _remembered_at(service: str, wanted: Wanted) -> Path | None:
     where = f"{service} {wanted.project} {(wanted.output or Path.cwd()).resolve()}"
-    return place_of("bridge", where, f"{wanted.run.folder.resolve()}\n{wanted.run.manifest.run_id}")
+    return memory_place("bridge", where, f"{wanted.run.folder.resolve()}\n{wanted.run.manifest.run_id}")
 
 
 def _row(cells: Sequence[object]) -> str:

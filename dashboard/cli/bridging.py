@@ -8,7 +8,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
-from ratioscope.dashboard.terminal import say, working
+from ratioscope.dashboard.terminal import print_line, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 from ratioscope.manifest import Manifest
@@ -64,7 +64,7 @@ def bridge(
     from ratioscope.dashboard.bridge.numbers import chosen
     from ratioscope.dashboard.bridge.sending import NewSteps
     from ratioscope.dashboard.bridge.targets import TARGETS, Wanted
-    from ratioscope.dashboard.report.target import check_folder
+    from ratioscope.dashboard.report.target import check_target_folder
 
     if online and to != "wandb":
         raise RatioscopeError("--online is of --to wandb; the others stay on this machine.")
@@ -73,7 +73,7 @@ def bridge(
     existing = (output or Path("here")).absolute().parent
     while not existing.is_dir():
         existing = existing.parent
-    check_folder(output if output and output.is_dir() else existing)
+    check_target_folder(output if output and output.is_dir() else existing)
     wanted = Wanted(opened(run), chosen(metric), output, project, online, again)
     new, target = NewSteps(run, wanted.metrics), TARGETS[to](wanted)
     sent = 0
@@ -89,4 +89,4 @@ def bridge(
         target.close()
     steps = f"{sent or 'no'} new step{'s' * (sent != 1)}"
     done = f"Sent {steps} to {to} ({target.where}); the last one there is {target.last_step}."
-    say(one_line(done) if target.last_step >= 0 else "No step yet.")
+    print_line(one_line(done) if target.last_step >= 0 else "No step yet.")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli.common import app, examples
-from ratioscope.dashboard.terminal import say
+from ratioscope.dashboard.terminal import print_line
 from ratioscope.errors import RatioscopeError
 
 
@@ -31,8 +31,8 @@ def cache(
         raise RatioscopeError(f"The cache holds nothing of the kind {only!r}; there is {', '.join(kept) or 'nothing'}.")
     if clear:
         removed = forget(only)
-        say(f"{removed} {'entries were' if removed != 1 else 'entry was'} removed from {cache_folder('')}.")
+        print_line(f"{removed} {'entries were' if removed != 1 else 'entry was'} removed from {cache_folder('')}.")
     else:
-        say(f"{cache_folder('')}: {sum(size for _, size in kept.values()) / 1e6:.1f} MB")
+        print_line(f"{cache_folder('')}: {sum(size for _, size in kept.values()) / 1e6:.1f} MB")
         for kind, (n, size) in kept.items():
-            say(f"{kind:<20} {n:>8} {'entries' if n != 1 else 'entry':<8} {size / 1e6:>10.1f} MB")
+            print_line(f"{kind:<20} {n:>8} {'entries' if n != 1 else 'entry':<8} {size / 1e6:>10.1f} MB")

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 import ratioscope
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.terminal import complain, say
+from ratioscope.dashboard.terminal import complain, print_line
 from ratioscope.ending import MEANINGS, PIPE_CLOSED
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
@@ -70,7 +70,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say(f"ratioscope {ratioscope.__version__}")
+        print_line(f"ratioscope {ratioscope.__version__}")
         raise typer.Exit
 
 
@@ -88,7 +88,7 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", *(f"Example: ratioscope {command}" for command in commands)])
 
 
-def check_folder(folder: Path) -> None:
+def check_is_folder(folder: Path) -> None:
     """Raise a RatioscopeError unless there is such a folder."""
     if not folder.is_dir():
         raise RatioscopeError(f"{folder}: there is no such folder.")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples
-from ratioscope.dashboard.terminal import say, working
+from ratioscope.dashboard.terminal import print_line, working
 
 
 @app.command(epilog=examples("compact runs/mine", "compact runs/mine --ended"))
@@ -25,4 +25,6 @@ def compact(
 
     with working("Compacting", quiet) as progress:
         found = compacted(run, ended=ended, progress=progress)
-    say(f"{found.before} files became {found.after}." if found.after < found.before else "There is nothing to do.")
+    print_line(
+        f"{found.before} files became {found.after}." if found.after < found.before else "There is nothing to do."
+    )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import Quiet, app, check_folder, examples, opened
-from ratioscope.dashboard.terminal import complain, say, say_json, working
+from ratioscope.dashboard.cli.common import Quiet, app, check_is_folder, examples, opened
+from ratioscope.dashboard.terminal import complain, print_line, say_json, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
 
@@ -25,7 +25,7 @@ RunFolders = Annotated[
     ),
 ]
 
-Metric = Annotated[
+MetricOption = Annotated[
     str | None,
     typer.Option(
         help="Metric key; default: eval_accuracy, or reward where no run logs it.", autocompletion=completion.metrics
@@ -41,7 +41,7 @@ Metric = Annotated[
 )
 def compare(
     runs: RunFolders,
-    metric: Metric = None,
+    metric: MetricOption = None,
     by: Annotated[Literal["step", "tokens", "time"], typer.Option(help="Axis on which runs are aligned.")] = "step",
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
     quiet: Quiet = False,
@@ -57,7 +57,7 @@ def compare(
     from ratioscope.analysis.compare import report
 
     found = report(members(runs, quiet), metric, by)
-    say_json(found.to_json()) if as_json else say(found.text())
+    say_json(found.to_json()) if as_json else print_line(found.text())
 
 
 def members(folders: list[Path], quiet: bool) -> "list[Member]":
@@ -92,7 +92,7 @@ def run_folders(folders: list[Path]) -> list[Path]:
 
     found: dict[Path, Path] = {}
     for folder in folders:
-        check_folder(folder)
+        check_is_folder(folder)
         listed = discover([folder])
         if not listed:
             raise RatioscopeError(f"{folder}: there is no run in this folder.")

@@ -21,7 +21,7 @@ def grids(incomplete: str) -> list[str]:
     return _starting(incomplete, [*_files("studies"), *_files("presets"), *algorithm_names()])
 
 
-def settings(incomplete: str) -> list[str]:
+def complete_settings(incomplete: str) -> list[str]:
     """`algorithm=NAME`, `gate=NAME` and `weight=NAME` among the settings of a training."""
     from ratioscope.gates import GATES
     from ratioscope.weights import WEIGHTS

@@ -15,7 +15,7 @@ from ratioscope.dashboard.cli.common import (
     examples,
     opened,
 )
-from ratioscope.dashboard.terminal import say, say_json, working
+from ratioscope.dashboard.terminal import print_line, say_json, working
 from ratioscope.ending import PROBLEMS_FOUND
 
 
@@ -44,16 +44,16 @@ def check(
     check, outcome, severity (null: nothing found), sentence, do, numbers, steps, columns, examples.
     """
     from ratioscope.analysis.findings.finding import Severity
-    from ratioscope.analysis.findings.limits import limits_of, moved, refuse_own
+    from ratioscope.analysis.findings.limits import limits_of, moved_limits, refuse_own
     from ratioscope.analysis.findings.logged import logged
-    from ratioscope.analysis.linter import lint, text, to_json
-    from ratioscope.analysis.linter.verdict import nothing_checked, verdict
+    from ratioscope.analysis.linter import lint, remarks_json, remarks_text
+    from ratioscope.analysis.linter.verdict import log_verdict, nothing_checked
 
     found = opened(run)
     if refuse_run_limits and not thresholds:
         refuse_own(run)
     limits = limits_of(run, thresholds)
-    note = "" if thresholds else moved(run, limits)
+    note = "" if thresholds else moved_limits(run, limits)
     with working("Checking", quiet) as progress:
         remarks = lint(found, progress=progress, limits=limits)
     if as_json:
@@ -62,9 +62,9 @@ def check(
             "run": found.manifest.name,
             "thresholds_moved": note or None,
         }
-        say_json(contents | {"remarks": to_json(remarks)})
+        say_json(contents | {"remarks": remarks_json(remarks)})
     else:
-        say("\n".join(filter(None, (text(remarks), verdict(remarks), note))))
+        print_line("\n".join(filter(None, (remarks_text(remarks), log_verdict(remarks), note))))
     found_something = any(remark.severity >= Severity[fail_on.upper()] for remark in remarks)
     # A gate that could not look does not pass; a log of responses alone has no tokens to look at.
     of_responses = (log := logged(found)).has_rewards and not log.has_tokens
@@ -102,7 +102,7 @@ def diagnose(
     """
     from ratioscope.analysis.diagnosis.absence import nothing_to_judge
     from ratioscope.analysis.diagnosis.opened import open_folder
-    from ratioscope.analysis.diagnosis.report import head_to_json, text
+    from ratioscope.analysis.diagnosis.report import diagnosis_text, head_to_json
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import refuse_own
     from ratioscope.dashboard.evidence import with_page
@@ -113,7 +113,7 @@ def diagnose(
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
     contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
-    say_json(contents) if as_json else say(text(found))
+    say_json(contents) if as_json else print_line(diagnosis_text(found))
     severities = [finding.severity for finding in found.findings]
     severities += [remark.severity for remark in found.problems]
     failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)

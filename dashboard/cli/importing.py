@@ -13,13 +13,13 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, app, examples
-from ratioscope.dashboard.terminal import complain, say, shows_progress
+from ratioscope.dashboard.terminal import complain, print_line, shows_progress
 from ratioscope.ending import accept, listen, say_last
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
 if TYPE_CHECKING:
-    from ratioscope.analysis.importers.detect import Found
+    from ratioscope.analysis.importers.detect import FoundSource
     from ratioscope.analysis.importers.writing import Imported, Tell
 
 # Bad lines that are named; more are counted.
@@ -100,14 +100,14 @@ def import_source(
     listed; after an error nothing is left. Importing a source again adds what is new of it. With --follow the run is
     there at once and grows; its newest step waits until a later one shows that it is complete.
     """
-    from ratioscope.analysis.importers.detect import Found, the_source
-    from ratioscope.analysis.importers.vocabulary import texts_of
+    from ratioscope.analysis.importers.detect import FoundSource, the_source
+    from ratioscope.analysis.importers.vocabulary import token_texts
     from ratioscope.analysis.importers.writing import Options, follow_run, import_run, last_change
 
     if mapping_template:
         from ratioscope.analysis.importers.template import template
 
-        say(template(path))
+        print_line(template(path))
         return
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Who starts a process in the background has it ignore Ctrl-C, which is how the dashboard ends an import.
@@ -120,11 +120,11 @@ def import_source(
         importer = importer_of(mapping)
         description = importer.describe(path)
         assert description is not None  # a mapping that does not fit raises
-        found = Found(importer, description, path)
+        found = FoundSource(importer, description, path)
     else:
         found = the_source(path, format_name)
     if not quiet or dry_run:
-        say(_described(found, path))
+        print_line(_described(found, path))
     if dry_run:
         return
     folder = to / (name or _name_of(found.place))
@@ -132,7 +132,7 @@ def import_source(
         raise RatioscopeError(
             f"{folder}: cannot be the folder of a run; give it a name without dots before it: --name."
         )
-    options = Options(allow_pickle, skip_bad, texts_of(tokenizer) if tokenizer else None)
+    options = Options(allow_pickle, skip_bad, token_texts(tokenizer) if tokenizer else None)
     began = time.monotonic()
     with _progress(found, quiet) as tell:
         if not follow:
@@ -152,7 +152,7 @@ def import_source(
         complain(problem)
     if len(done.problems) > _MOST_PROBLEMS:
         complain(f"And {len(done.problems) - _MOST_PROBLEMS:,} more.")
-    say(_done(done, time.monotonic() - began))
+    print_line(_done(done, time.monotonic() - began))
     age = time.time() - last_change(found.description.path)
     if not follow and age < _FRESH:
         complain(
@@ -167,7 +167,7 @@ def _name_of(path: Path) -> str:
     return (resolved.stem if resolved.is_file() else resolved.name) or "imported"
 
 
-def _described(found: "Found", path: Path) -> str:
+def _described(found: "FoundSource", path: Path) -> str:
     description = found.description
     facts = [
         f"version {description.version}" if description.version else "",
@@ -210,7 +210,7 @@ def _quoted(folder: Path) -> str:
 
 
 @contextmanager
-def _progress(found: "Found", quiet: bool) -> "Iterator[Tell]":
+def _progress(found: "FoundSource", quiet: bool) -> "Iterator[Tell]":
     """Tokens, megabytes, rate and what remains, on a terminal; do not print inside."""
     if not shows_progress(quiet):
         yield lambda so_far: None

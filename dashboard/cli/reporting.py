@@ -9,8 +9,8 @@ import typer
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, StepRange, Thresholds, app, complain_of, examples, step_range
-from ratioscope.dashboard.cli.comparing import Metric, RunFolders, run_folders
-from ratioscope.dashboard.terminal import complain, say, working
+from ratioscope.dashboard.cli.comparing import MetricOption, RunFolders, run_folders
+from ratioscope.dashboard.terminal import complain, print_line, working
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.inert import one_line
 
@@ -35,7 +35,7 @@ def report(
     pages: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: what to say of each run, instead of the short form.",
+            help="Comma-separated: what to print_line of each run, instead of the short form.",
             autocompletion=completion.report_pages,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def report(
         typer.Option("--full", help="Every page, with all definitions; the short form has two to four pages of paper."),
     ] = False,
     steps: StepRange = None,
-    metric: Metric = None,
+    metric: MetricOption = None,
     framework: Annotated[
         str | None,
         typer.Option(
@@ -68,11 +68,11 @@ def report(
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.
     JSON follows a published schema. The same input gives the same file.
     """  # fmt: skip
-    from ratioscope.dashboard.report.target import check_folder, check_target
+    from ratioscope.dashboard.report.target import check_target, check_target_folder
 
     check_target(output)
     if data:
-        check_folder(data if data.exists() else data.parent)
+        check_target_folder(data if data.exists() else data.parent)
     if metric is not None and metric not in CATALOGUE:
         raise unknown("a metric", metric, CATALOGUE)
     wanted = step_range(steps)
@@ -113,7 +113,7 @@ def report(
             written = write(made, output)
             if data:
                 write_data(made, data)
-    say("\n".join(one_line(f"Written: {path}") for path in (*written, *([data] if data else []))))
+    print_line("\n".join(one_line(f"Written: {path}") for path in (*written, *([data] if data else []))))
 
 
 def _opened(folders: Sequence[Path], thresholds: Path | None, quiet: bool) -> "list[Opened]":

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_folder, examples, opened
-from ratioscope.dashboard.terminal import say, say_json, working
+from ratioscope.dashboard.cli.common import DEFAULT_ROOT, Quiet, RunFolder, app, check_is_folder, examples, opened
+from ratioscope.dashboard.terminal import print_line, say_json, working
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.extras import needing
 from ratioscope.inert import one_line
@@ -41,7 +41,7 @@ def list_runs(
     """
     from ratioscope.analysis.runs.store import discover
 
-    check_folder(root)
+    check_is_folder(root)
     rows: list[dict[str, Any]] = [
         {
             "run": run.run_id,
@@ -59,7 +59,7 @@ def list_runs(
         say_json(rows, indent=2)
         return
     if not rows:
-        say(f"No runs below {root}.")
+        print_line(f"No runs below {root}.")
     names = [one_line(row["run"]) for row in rows]
     width = max(map(len, names), default=0)
     for name, row in zip(names, rows, strict=True):
@@ -67,7 +67,7 @@ def list_runs(
         named = f"from {named}" if row["source"] and not row["algorithm"] else named
         last = one_line(str(row["problem"] or named or "-"))
         steps = f"{row['steps']:>6} step{'s' if row['steps'] != 1 else ' '}"
-        say(f"{name:<{width}}  {row['status']:<11}  {steps}  {last}")
+        print_line(f"{name:<{width}}  {row['status']:<11}  {steps}  {last}")
 
 
 @app.command(
@@ -100,7 +100,7 @@ def summarize(
     the reason is in notes), intervals, and notes. --csv has one row per step and three columns per metric: KEY, KEY.low
     and KEY.high; undefined is empty.
     """
-    from ratioscope.analysis.summary.summary import Summariser, to_json
+    from ratioscope.analysis.summary.summary import Summariser, summary_json
     from ratioscope.dashboard.bridge.numbers import chosen
 
     if as_json and (as_csv or metric):
@@ -110,16 +110,16 @@ def summarize(
     with working("Reading", quiet) as progress:
         summary = Summariser().summarise(found, progress)
     if as_json:
-        say_json(to_json(found, summary))
+        say_json(summary_json(found, summary))
     elif as_csv:
-        say(_csv(to_json(found, summary)["steps"], wanted or [str(key) for key in summary.values.columns]))
+        print_line(_csv(summary_json(found, summary)["steps"], wanted or [str(key) for key in summary.values.columns]))
     else:
         shown = summary.values[wanted or list(_SHOWN)].dropna(axis="columns", how="all")
         shown = shown if wanted else shown.tail(_ROWS)
         if len(shown.columns):
-            say(shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
+            print_line(shown.to_string(float_format=lambda value: f"{value:.4g}", na_rep="-"))
         if absent := [name for name in wanted or _SHOWN if name not in shown]:
-            say(f"Not logged, or undefined in every step: {', '.join(absent)}; --json says why.")
+            print_line(f"Not logged, or undefined in every step: {', '.join(absent)}; --json says why.")
 
 
 @app.command(
@@ -151,47 +151,47 @@ def explain(
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.analysis.linter import CHECKS
-    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, table
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, algorithms_table
 
     if what and (parts or ".py:" in what):
         with needing("An algorithm with other parts", "ratioscope[trainer]"):
             from ratioscope.trainer.algorithms.explaining import describe
-            from ratioscope.trainer.settings.load import load
+            from ratioscope.trainer.settings.load import load_settings
 
-        say(describe(load("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
+        print_line(describe(load_settings("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
         return
     reported = [writing.explain(named) for named in naming.numbers_named(what or "")]
     what = what if reported else _meant(what)
     if what in catalogue.ENTRIES:
-        say("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
+        print_line("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
     elif what in ALGORITHMS or what in ALIASES:
         from ratioscope.trainer.algorithms.explaining import describe
 
-        say(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
+        print_line(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
     elif what == "format":
-        say(schema.describe())
+        print_line(schema.describe())
     elif what == "thresholds":
-        say(catalogue.thresholds.explain())
+        print_line(catalogue.thresholds.explain())
     elif what == "parts":
         from ratioscope.trainer.algorithms import parts as known
 
-        say(known.table())
+        print_line(known.parts_table())
     elif what == "algorithms":
-        say(table())
+        print_line(algorithms_table())
     elif what in RULES or what in CHECKS:
         declared = (("finding", RULES.get(str(what))), ("check", CHECKS.get(str(what))))
         said = [f"{what} ({kind}): {each.about}" for kind, each in declared if each]
         limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
-        say("\n\n".join([*said, *limits]))
+        print_line("\n\n".join([*said, *limits]))
     elif what in ("findings", "checks"):
-        say(
+        print_line(
             "\n".join(f"{name:<24} {each.question}" for name, each in (RULES if what == "findings" else CHECKS).items())
         )
     elif what in (None, "metrics"):
-        say("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
-        say("\nalgorithms, parts, findings, checks, format, thresholds: more to explain.")
+        print_line("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
+        print_line("\nalgorithms, parts, findings, checks, format, thresholds: more to explain.")
     elif reported:
-        say("\n\n".join(reported))
+        print_line("\n\n".join(reported))
     else:
         raise unknown("something to explain", str(what), _explained())
 

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ratioscope.dashboard.terminal import say
+from ratioscope.dashboard.terminal import print_line
 from ratioscope.ending import accept
 from ratioscope.errors import RatioscopeError
 
@@ -29,7 +29,7 @@ def serve(roots: list[Path], port: int, login: "Login | None" = None) -> None:
     def listening() -> None:
         here = f"http://{launcher.LOOPBACK}:{port}/"
         address = here if login is None else f"{login.origin}/, to which whatever is in front of {here} has to lead"
-        say(f"ratioscope: {address}   (Ctrl-C stops)")
+        print_line(f"ratioscope: {address}   (Ctrl-C stops)")
 
     try:
         launcher.serve(roots, port, listening, login)

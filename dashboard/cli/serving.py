@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from ratioscope.dashboard.cli import completion
-from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_folder, examples
+from ratioscope.dashboard.cli.common import DEFAULT_PORT, Port, app, check_is_folder, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.terminal import say
+from ratioscope.dashboard.terminal import print_line
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 from ratioscope.storage.places import place
@@ -43,7 +43,7 @@ def dashboard(
 
     roots = roots or _samples()
     for root in roots:
-        check_folder(root)
+        check_is_folder(root)
     check_port(port)
     asked = None
     if login:
@@ -52,7 +52,7 @@ def dashboard(
         asked = read_login(login)
     for each in foreign_below(roots):
         way = "ratioscope import --allow-pickle" if each.found.description.unpickles else "the page Runs"
-        say(one_line(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it."))
+        print_line(one_line(f"{each.found.description.path}: {each.found.importer.title}; {way} imports it."))
     serve(roots, port, asked)
 
 
@@ -61,5 +61,5 @@ def _samples() -> list[Path]:
     folder = sample_runs_folder()
     if folder is None:
         raise RatioscopeError("There are no sample runs here: name a folder of runs.")
-    say(f"The sample runs in {folder}; ratioscope train --sample NAME trains another of them, into runs/NAME.")
+    print_line(f"The sample runs in {folder}; ratioscope train --sample NAME trains another of them, into runs/NAME.")
     return [folder]

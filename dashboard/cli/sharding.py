@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, opened
-from ratioscope.dashboard.terminal import say, working
+from ratioscope.dashboard.terminal import print_line, working
 from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import place
@@ -80,7 +80,7 @@ def partials(
                 shards.fill(units, progress, scanned_by)
                 blocks.fill(every)
         done = len(units) - len(shards.missing(units))
-        say(f"{done} of {len(units)} units are in {kept_in('partials')}.")
+        print_line(f"{done} of {len(units)} units are in {kept_in('partials')}.")
     if done < len(units):
         raise typer.Exit(PROBLEMS_FOUND)
 

@@ -15,7 +15,7 @@ import typer
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.terminal import complain, say, shows_progress
+from ratioscope.dashboard.terminal import complain, print_line, shows_progress
 from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
 from ratioscope.stopping import StopOnCritical
@@ -24,7 +24,7 @@ from ratioscope.stopping import stop_on_critical as guard_of
 if TYPE_CHECKING:
     from ratioscope.trainer.settings.ablation import Grid
     from ratioscope.trainer.settings.config import TrainConfig
-    from ratioscope.trainer.training.loop import Progress as TrainingProgress
+    from ratioscope.trainer.training.loop import UpdateProgress as TrainingProgress
 
 _TRAINER_PACKAGES = ("torch", "transformers", "pydantic")
 # `--lr 1e-4` is a setting written as elsewhere, of which the trainer says how it is written here.
@@ -32,7 +32,9 @@ _DASHES = {"ignore_unknown_options": True}
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Settings, e.g. sync_interval=20.", autocompletion=completion.settings),
+    typer.Argument(
+        metavar="KEY=VALUE", help="Settings, e.g. sync_interval=20.", autocompletion=completion.complete_settings
+    ),
 ]
 
 
@@ -98,28 +100,28 @@ def train(
     1.
     """
     from ratioscope.trainer.settings.ablation import sample_run
-    from ratioscope.trainer.settings.load import load
-    from ratioscope.trainer.training.loop import configuration_of
+    from ratioscope.trainer.settings.load import load_settings
+    from ratioscope.trainer.training.loop import configuration_to_resume
 
     if sample and (resume or overrides):
         raise RatioscopeError("--sample trains a run as it was: it takes no settings and no --resume.")
     if resume:
         folder = Path(preset)
-        config = configuration_of(folder, overrides or [])
+        config = configuration_to_resume(folder, overrides or [])
     else:
-        config = sample_run(preset) if sample else load(preset, overrides or [])
+        config = sample_run(preset) if sample else load_settings(preset, overrides or [])
         folder = folder or root / config.run_name()
     guard = guard_of(folder, every=10, share=0.25) if stop_on_critical else None
     stopped_by = _train(config, folder, resume=resume, quiet=quiet, guard=guard)
     if guard:
         guard.close()
     if guard and guard.stop:
-        say(f"Stopped: {folder}; resume with: ratioscope train --resume {folder}")
+        print_line(f"Stopped: {folder}; resume with: ratioscope train --resume {folder}")
         raise typer.Exit(PROBLEMS_FOUND)
     if stopped_by:
-        say(f"Interrupted; resume with: ratioscope train --resume {folder}")
+        print_line(f"Interrupted; resume with: ratioscope train --resume {folder}")
         raise typer.Exit(128 + stopped_by)
-    say(f"Finished: {folder}")
+    print_line(f"Finished: {folder}")
 
 
 @app.command(
@@ -153,17 +155,17 @@ def ablate(
         folder = root / cell.config.run_name()
         there = (folder / MANIFEST_NAME).exists()
         if there and Manifest.read(folder).status == "finished":
-            say(f"{number}/{len(grid.cells)} {folder}: already finished")
+            print_line(f"{number}/{len(grid.cells)} {folder}: already finished")
             continue
-        say(f"{number}/{len(grid.cells)} {folder}")
+        print_line(f"{number}/{len(grid.cells)} {folder}")
         # One file a table: nobody follows a grid live, and small files cost room.
         stopped_by = _train(cell.config, folder, resume=there, quiet=quiet, flush_seconds=600.0)
         if stopped_by:
-            say("Interrupted; the same command resumes.")
+            print_line("Interrupted; the same command resumes.")
             raise typer.Exit(128 + stopped_by)
     if grid.claims:
         _print_claims(grid, root)
-    say(f"Compare them with: ratioscope dashboard {root}")
+    print_line(f"Compare them with: ratioscope dashboard {root}")
 
 
 def _train(
@@ -235,7 +237,7 @@ def _train(
 
 def _print_claims(grid: "Grid", root: Path) -> None:
     """Claim by claim, whether the runs of a study agree with its source."""
-    from ratioscope.analysis.compare.claims import Claim, claims_of, judge, measure, text
+    from ratioscope.analysis.compare.claims import Claim, claims_of, claims_text, judge_claim, measure_claim
     from ratioscope.analysis.runs.store import open_run
     from ratioscope.analysis.summary.summary import summarise
 
@@ -246,16 +248,16 @@ def _print_claims(grid: "Grid", root: Path) -> None:
 
     def numbers(claim: Claim, wanted: str) -> dict[int, float]:
         return {
-            seed: measure(claim, summary)
+            seed: measure_claim(claim, summary)
             for (preset, variant, seed), summary in summaries.items()
             if (preset, variant) == (claim.preset, wanted)
         }
 
     judgements = [
-        judge(claim, numbers(claim, claim.of), numbers(claim, claim.than) if claim.than else None)
+        judge_claim(claim, numbers(claim, claim.of), numbers(claim, claim.than) if claim.than else None)
         for claim in claims_of(grid.claims)
     ]
-    say(f"\n{text(judgements)}\n")
+    print_line(f"\n{claims_text(judgements)}\n")
 
 
 def _progress_text(progress: "TrainingProgress") -> str:

@@ -10,7 +10,7 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, StepRange, app, examples, opened, step_range
-from ratioscope.dashboard.terminal import say, say_json, working
+from ratioscope.dashboard.terminal import print_line, say_json, working
 from ratioscope.errors import RatioscopeError, unknown
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def translate(
     from ratioscope.analysis.frameworks import DIALECTS
     from ratioscope.analysis.frameworks.naming import framework_key, written_by
     from ratioscope.analysis.frameworks.translation import translate as translation_of
-    from ratioscope.analysis.frameworks.writing import dictionary, text, to_json
+    from ratioscope.analysis.frameworks.writing import dictionary, translation_json, translation_text
     from ratioscope.analysis.summary.summary import Summariser
 
     asked = framework_key(to) if to else ""
@@ -79,7 +79,7 @@ def translate(
         if steps or assumed or key:
             raise RatioscopeError("--steps, --set and --key are about a run; name its folder.")
         names = [asked] if asked else list(DIALECTS)
-        say_json(to_json(None, (), names)) if as_json else say("\n\n".join(map(dictionary, names)))
+        say_json(translation_json(None, (), names)) if as_json else print_line("\n\n".join(map(dictionary, names)))
         return
     first, last = step_range(steps)
     found = opened(run)
@@ -98,11 +98,11 @@ def translate(
     if key:
         translations = _of_key(translations, key)
     if as_json:
-        say_json(to_json(found, translations))
+        say_json(translation_json(found, translations))
     elif key:
-        say("\n\n".join(_by_step(translations)))
+        print_line("\n\n".join(_by_step(translations)))
     else:
-        say("\n\n".join(map(text, translations)))
+        print_line("\n\n".join(map(translation_text, translations)))
 
 
 def _of_key(translations: "list[Translation]", key: str) -> "list[Translation]":

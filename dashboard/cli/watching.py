@@ -16,7 +16,7 @@ from ratioscope.dashboard.cli.common import (
     SeverityName,
     Thresholds,
     app,
-    check_folder,
+    check_is_folder,
     examples,
 )
 from ratioscope.dashboard.terminal import complain, working
@@ -86,7 +86,7 @@ def watch(
 
     for folder in runs:
         if not wait:  # else it may be made by the run that is waited for
-            check_folder(folder)
+            check_is_folder(folder)
     listeners: list[Listener] = [Terminal()]
     if file:
         listeners.append(LinesFile(file))
@@ -210,12 +210,12 @@ class Watcher:
 
     def _look_at(self, entry: "Listed", watched: Watched) -> None:
         from ratioscope.analysis.findings.limits import limits_of, refuse_own
-        from ratioscope.analysis.runs.store import signature
+        from ratioscope.analysis.runs.store import run_signature
 
         watched.live = entry.status in ("running", "stalled")
         try:
             # Before anything is read: what is written in between is news at the next look.
-            state_of_files = signature(entry.folder)
+            state_of_files = run_signature(entry.folder)
             if self._refuse_run_limits and self._limits is None:
                 refuse_own(entry.folder)
             limits = limits_of(entry.folder) if self._limits is None else self._limits
@@ -233,8 +233,8 @@ class Watcher:
     def _read(self, folder: Path, watched: Watched, limits: Limits) -> None:
         from ratioscope.analysis.diagnosis.opened import open_folder
         from ratioscope.analysis.diagnosis.rule import RULES
-        from ratioscope.analysis.findings.news import run_key, to_json
-        from ratioscope.analysis.linter.verdict import verdict
+        from ratioscope.analysis.findings.news import alert_json, run_key
+        from ratioscope.analysis.linter.verdict import log_verdict
         from ratioscope.analysis.summary.summary import Summariser
 
         summariser = watched.summariser or Summariser()
@@ -244,11 +244,11 @@ class Watcher:
         if self._limits is None and opened.moved_limits:
             said.append(f"{folder}: {opened.moved_limits}")
         if opened.problems:
-            said.append(f"{folder}: {verdict(opened.remarks)}")
+            said.append(f"{folder}: {log_verdict(opened.remarks)}")
         watched.remarks = said
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
-        watched.alerts = [(each, to_json(run, each) | {"page": RULES[each.rule].page}) for each in findings]
+        watched.alerts = [(each, alert_json(run, each) | {"page": RULES[each.rule].page}) for each in findings]
         severities = [finding.severity for finding in findings]
         severities += [remark.severity for remark in opened.problems]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)

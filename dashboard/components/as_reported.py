@@ -8,7 +8,7 @@ import streamlit as st
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Translation
-from ratioscope.analysis.frameworks.writing import sentence
+from ratioscope.analysis.frameworks.writing import agreement_sentence
 from ratioscope.dashboard.components.blocks import computed, draw, say
 from ratioscope.dashboard.sections import frameworks
 from ratioscope.dashboard.sections.model import cell_text
@@ -41,7 +41,7 @@ def _content(subject: Subject, metrics: Collection[str]) -> None:
         return
     found = computed(lambda: frameworks.translated(subject, chosen), height=400)
     if found is not None:
-        say(sentence(found))
+        say(agreement_sentence(found))
         _numbers(subject, found, metrics)
         draw(frameworks.never(found))
 

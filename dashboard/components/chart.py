@@ -8,7 +8,7 @@ import streamlit as st
 
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.plot import plot
-from ratioscope.dashboard.figures.along import moved
+from ratioscope.dashboard.figures.along import drawn_along
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
@@ -39,7 +39,7 @@ def step_chart(
         state.open_step(round(float(along.steps_of(place)) if along else place), of_curve or metric)
 
     if along:
-        fig = moved(fig if isinstance(fig, str) else str(fig.to_json()), along)
+        fig = drawn_along(fig if isinstance(fig, str) else str(fig.to_json()), along)
     with st.container(gap=None):
         _head(title, key, data)
         plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=brush, on_step=opens, on_reset=state.clear_range)

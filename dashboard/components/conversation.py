@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.tokens.reader import Reading
+from ratioscope.analysis.tokens.reader import SequenceReading
 from ratioscope.dashboard.formats import count, escape
 from ratioscope.inert import one_line, safe
 
@@ -16,7 +16,7 @@ _LONGEST = 4_000
 Between = dict[int, list[tuple[str, str]]]
 
 
-def between(read: Reading) -> Between:
+def between(read: SequenceReading) -> Between:
     """Heading and text of what stands before the token of a row of `read.tokens`, or behind the last one.
 
     A message whose tokens are logged has its heading alone: its text is the tokens. Without turns there is nothing.
@@ -51,7 +51,7 @@ def _text(content: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({count(len(text))} characters)"
 
 
-def draw_messages(read: Reading) -> None:
+def draw_messages(read: SequenceReading) -> None:
     """The messages below each other, where no tokens of theirs are shown."""
     for message in read.messages.to_dict("records"):
         st.caption(escape(_heading(int(message["turn"]), message)))

@@ -10,7 +10,7 @@ from ratioscope.dashboard.session import session
 from ratioscope.sources import linked
 
 
-def details(finding: Finding, run_id: str) -> None:
+def finding_details(finding: Finding, run_id: str) -> None:
     """All but the sentence."""
     numbers = " · ".join(quote(finding.metric, quoted) for quoted in finding.numbers)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):

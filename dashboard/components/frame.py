@@ -19,7 +19,7 @@ from ratioscope.dashboard.figures.along import along_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
 from ratioscope.dashboard.sections.page import Page
-from ratioscope.dashboard.sections.subject import where
+from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
@@ -90,7 +90,7 @@ def _messages(listed: Listed, opened: Opened) -> None:
     first, last = state.step_range()
     end = opened.summary.last_step
     if first is not None and last is not None and last > end:
-        st.text(f"This link asks for {where(first, last)}; the run ends at step {end}.")
+        st.text(f"This link asks for {steps_in_words(first, last)}; the run ends at step {end}.")
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(safe(problem))
@@ -241,7 +241,7 @@ def _range_bar(opened: Opened) -> None:
     first, last = state.step_range()
     end = opened.summary.last_step
     if first is not None and last is not None:
-        st.badge(where(first, last), icon=":material/straighten:", color="blue")
+        st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
         explain_link(opened)
     with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
         if popover.open:

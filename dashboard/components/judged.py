@@ -15,8 +15,8 @@ from ratioscope.analysis.what_if import (
     Rule,
     Tokens,
     apply,
-    evaluate,
-    load,
+    evaluate_rule,
+    load_tokens,
     own_rule,
     parse,
     result_of,
@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Place:
+class TokensPlace:
     """Which tokens. Small and hashable: a key of caches."""
 
     window: Window
@@ -56,17 +56,17 @@ class Place:
 
 
 @st.cache_resource(max_entries=KEPT_RUNS, show_spinner=False)
-def tokens_at(place: Place) -> Tokens:
+def tokens_at(place: TokensPlace) -> Tokens:
     """The tokens, or a sample of them.
 
     Raises:
         RatioscopeError: there is no usable one.
     """
-    return load(place.window.run(), *place.window.steps, place.most)
+    return load_tokens(place.window.run(), *place.window.steps, place.most)
 
 
 @st.cache_resource(max_entries=KEPT_RUNS, show_spinner=False)
-def _sample_at(place: Place) -> Tokens:
+def _sample_at(place: TokensPlace) -> Tokens:
     tokens = tokens_at(place)
     return tokens if len(tokens) <= WHOLE_SWEEP else tokens.sample(SWEEP_TOKENS)
 
@@ -78,37 +78,37 @@ def own_of(window: Window) -> Own:
 
 
 @st.cache_resource(max_entries=200, show_spinner=False)
-def digest_of(place: Place, rule: str) -> Digest:
+def digest_of(place: TokensPlace, rule: str) -> Digest:
     """The numbers of a rule, given as its string."""
-    return result_of(evaluate([parse(rule)], [tokens_at(place)], curves=figures.CURVES))[0]
+    return result_of(evaluate_rule([parse(rule)], [tokens_at(place)], curves=figures.CURVES))[0]
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def start_of(place: Place, rule: str) -> Digest | None:
+def start_of(place: TokensPlace, rule: str) -> Digest | None:
     """What the gate says before the first gradient pass; None where it was evaluated nowhere else."""
     tokens = at_the_start(tokens_at(place))
     keys = ("clip_fraction",)
-    return None if tokens is None else result_of(evaluate([parse(rule)], [tokens], keys=keys, curves=keys))[0]
+    return None if tokens is None else result_of(evaluate_rule([parse(rule)], [tokens], keys=keys, curves=keys))[0]
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def density_of(place: Place) -> Density:
+def density_of(place: TokensPlace) -> Density:
     """Where the token ratios are."""
     return density(tokens_at(place))
 
 
 @st.cache_data(max_entries=50, show_spinner=False)
-def shares_of(place: Place, rule: str) -> pd.DataFrame:
+def shares_of(place: TokensPlace, rule: str) -> pd.DataFrame:
     """Shares of the gradient before the gate of a rule."""
     return before_the_gate(apply(parse(rule), tokens_at(place), ("clip_fraction",)))
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def sweep_of(place: Place, rule: str, parameter: str, key: str) -> tuple[pd.DataFrame, float]:
+def sweep_of(place: TokensPlace, rule: str, parameter: str, key: str) -> tuple[pd.DataFrame, float]:
     """A measure over a parameter on a sample, and the sample's share of all tokens."""
     sample = _sample_at(place)
     rules = varied(parse(rule), parameter)
-    return swept(parameter, result_of(evaluate(rules, [sample], keys=(key,)))), sample.fraction
+    return swept(parameter, result_of(evaluate_rule(rules, [sample], keys=(key,)))), sample.fraction
 
 
 def varied(rule: Rule, parameter: str) -> list[Rule]:
@@ -128,7 +128,7 @@ def with_progress(work: Generator[int, None, _Result], total: int, words: str) -
         bar.progress(min(1.0, done / max(1, total)), text=words)
 
 
-def sizes_of(place: Place, n_tokens: "pd.Series[float]") -> dict[int, int]:
+def sizes_of(place: TokensPlace, n_tokens: "pd.Series[float]") -> dict[int, int]:
     """Tokens of each step of a place, of the step summary's column."""
     inside = n_tokens.loc[place.window.first : place.window.last]
     return {int(step): int(n) for step, n in inside.items()}  # type: ignore[call-overload]

@@ -8,7 +8,7 @@ import streamlit as st
 from ratioscope.analysis.frameworks.presets import PRESETS, Preset
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
-from ratioscope.dashboard.formats import escape, plain
+from ratioscope.dashboard.formats import escape, plain_number
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.filters import FILTERS
@@ -104,7 +104,7 @@ def _slider(name: str, rule: Rule) -> None:
     st.select_slider(
         allowed.label,
         stops(name, value),
-        format_func=plain,
+        format_func=plain_number,
         key=key,
         on_change=change,
         help=f"{allowed.meaning[0].upper()}{allowed.meaning[1:]}; {allowed.range}.",

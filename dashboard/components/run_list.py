@@ -30,7 +30,7 @@ _MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.NOTICE: "�
 
 
 @dataclass(frozen=True)
-class Line:
+class RunLine:
     """A run as the list shows it; log text is valid Unicode, and still hostile."""
 
     run: Listed
@@ -114,23 +114,23 @@ class Line:
         return " ".join((*map(str, words), *self.tags)).lower()
 
 
-def line(run: Listed, headline: Headline | None, annotation: Annotation | None) -> Line:
-    return Line(run, status_words(run), headline, annotation or Annotation())
+def line(run: Listed, headline: Headline | None, annotation: Annotation | None) -> RunLine:
+    return RunLine(run, status_words(run), headline, annotation or Annotation())
 
 
-def _gravity(shown: Line) -> float:
+def _gravity(shown: RunLine) -> float:
     if shown.problem:
         return 0.5
     return float(shown.headline.severity) if shown.headline else -1.0
 
 
-def _last_reward(shown: Line) -> float:
+def _last_reward(shown: RunLine) -> float:
     reward = shown.headline.last_reward if shown.headline else None
     return float("-inf") if reward is None else reward
 
 
 # Ties, and whatever has no value, stay newest first.
-ORDERS: dict[str, Callable[[Line], Any] | None] = {
+ORDERS: dict[str, Callable[[RunLine], Any] | None] = {
     "worst finding": lambda shown: -_gravity(shown),
     "newest": None,
     "highest reward": lambda shown: -_last_reward(shown),
@@ -139,7 +139,7 @@ ORDERS: dict[str, Callable[[Line], Any] | None] = {
 }
 
 
-def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode) -> list[int]:
+def run_table(lines: Sequence[RunLine], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode) -> list[int]:
     """Draw the list; returns the places of the chosen rows.
 
     Args:
@@ -164,7 +164,7 @@ def run_table(lines: Sequence[Line], *, key: str, chosen: Sequence[int], open_ke
     return [row for row in selection.selection.rows if row < len(lines)]
 
 
-def _frame(lines: Sequence[Line]) -> pd.DataFrame:
+def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:
     headlines = [shown.headline or Headline() for shown in lines]
     return pd.DataFrame(
         {
@@ -187,7 +187,7 @@ def _frame(lines: Sequence[Line]) -> pd.DataFrame:
     )
 
 
-def _shown_columns(lines: Sequence[Line]) -> list[str]:
+def _shown_columns(lines: Sequence[RunLine]) -> list[str]:
     """The columns that hold something and tell runs apart."""
     empty = {
         "Status": len({shown.status for shown in lines}) == 1,
@@ -204,7 +204,7 @@ def _label(severity: Severity) -> str:
     return f"{_MARKS[severity]} {severity.word}"
 
 
-def _columns(lines: Sequence[Line], open_key: str, mode: Mode) -> dict[str, Any]:
+def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, Any]:
     rewards = [value for shown in lines if shown.headline for value in shown.headline.reward]
     shares = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1  # then all lines have the same axis
     config = st.column_config

@@ -10,14 +10,14 @@ import streamlit as st
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.reader import Elsewhere, Reading, same_prompt_in
+from ratioscope.analysis.tokens.reader import Elsewhere, SequenceReading, same_prompt_in
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.conversation import between, draw_messages
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.sequences import reading, sequence_table
-from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_logged
-from ratioscope.dashboard.components.token_strip import PART, details, texts_of, token_strip
-from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_colour_logged
+from ratioscope.dashboard.components.token_strip import PART, shown_texts, token_details, token_strip
+from ratioscope.dashboard.formats import escape, plain_number, share
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
@@ -72,7 +72,7 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
             _beside(other[0], other[1], colouring or COLOURINGS["current"])
 
 
-def _read(opened: Opened, step: int, seq_id: int) -> Reading | None:
+def _read(opened: Opened, step: int, seq_id: int) -> SequenceReading | None:
     """None after an error, which is shown."""
     try:
         return reading(Window.of(opened.run, step, step), seq_id)
@@ -90,26 +90,26 @@ def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -
     st.markdown(f"## Response {seq_id}")
     _facts(read)
     if len(read.tokens):
-        known = [colouring for colouring in COLOURINGS.values() if is_logged(read.tokens, colouring)]
+        known = [colouring for colouring in COLOURINGS.values() if is_colour_logged(read.tokens, colouring)]
         _strip(read, (known or [COLOURINGS["current"]])[0], "short", _row(read, position), main=False)
     else:
         _texts(read)
         _without_tokens(opened, read)
 
 
-def _row(read: Reading, position: int | None) -> int | None:
+def _row(read: SequenceReading, position: int | None) -> int | None:
     rows = read.tokens["position"].tolist()
     return rows.index(position) if position in rows else None
 
 
-def _without_tokens(opened: Opened, read: Reading) -> None:
+def _without_tokens(opened: Opened, read: SequenceReading) -> None:
     """Why there are none, of a run that has some."""
     if opened.run.files["tokens"]:
         why = escape(read.logged.get("dropped", "no reason is logged"))
         st.info(f"The loss left this response out ({why}): it has no token rows.", icon=":material/filter_alt:")
 
 
-def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
+def _strip(read: SequenceReading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
     tokens, name = read.tokens, f"step {read.step}, response {read.seq_id}"
 
     def on_token(row: int) -> None:
@@ -153,7 +153,7 @@ def _strip(read: Reading, colouring: Colouring, key: str, chosen: int | None, *,
 
 
 def _token_frame(tokens: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({"token": texts_of(tokens)} | details(tokens))
+    return pd.DataFrame({"token": shown_texts(tokens)} | token_details(tokens))
 
 
 def _parts(tokens: pd.DataFrame, chosen: int) -> None:
@@ -170,7 +170,7 @@ def _parts(tokens: pd.DataFrame, chosen: int) -> None:
         st.caption(f"page {part + 1} of {last + 1}")
 
 
-def _facts(read: Reading) -> None:
+def _facts(read: SequenceReading) -> None:
     """What is known of the response as a whole, in one line."""
     whole, logged = read.whole, read.logged
     facts = [("reward", _plain(whole["reward"])), ("advantage", _plain(whole["advantage"]))]
@@ -212,7 +212,7 @@ _LOGGED = {
 
 
 def _fact(value: Any) -> str:
-    return plain(value) if isinstance(value, float) else one_line(value)
+    return plain_number(value) if isinstance(value, float) else one_line(value)
 
 
 def _parts_of_reward(logged: Mapping[str, Any]) -> list[str]:
@@ -220,10 +220,10 @@ def _parts_of_reward(logged: Mapping[str, Any]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    return plain(math.nan if pd.isna(value) else float(value))
+    return plain_number(math.nan if pd.isna(value) else float(value))
 
 
-def _texts(read: Reading) -> None:
+def _texts(read: SequenceReading) -> None:
     """Prompt and response as they are."""
     for column, key in zip(st.columns(2, gap="medium"), ("prompt", "response"), strict=True):
         text = read.logged.get(key)
@@ -236,9 +236,11 @@ def _texts(read: Reading) -> None:
                 st.code(safe(text), language=None, wrap_lines=True, height=160 if long else "content")
 
 
-def _colouring(read: Reading) -> Colouring:
+def _colouring(read: SequenceReading) -> Colouring:
     """A select box for what decides the colour, of what is logged of the response."""
-    names = [name for name, colouring in COLOURINGS.items() if is_logged(read.tokens, colouring)] or list(COLOURINGS)
+    names = [name for name, colouring in COLOURINGS.items() if is_colour_logged(read.tokens, colouring)] or list(
+        COLOURINGS
+    )
     picked = st.selectbox(
         "Colour by",
         names,
@@ -250,7 +252,7 @@ def _colouring(read: Reading) -> Colouring:
     return COLOURINGS[picked if picked in names else names[0]]
 
 
-def _group(read: Reading) -> None:
+def _group(read: SequenceReading) -> None:
     """The other responses to the prompt in this step."""
     group = int(read.whole["group_id"])
     if group < 0:  # of a response that has none
@@ -281,7 +283,7 @@ def _responses(window: Window, other: Window, prompt_id: int | None, prompt: str
     return same_prompt_in(window.run(), other.run(), logged, window.first)
 
 
-def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | None:
+def _other(opened: Opened, read: SequenceReading) -> tuple[Opened, tuple[int, int]] | None:
     """The same prompt in another run: picker and table; returns that run, and the step and seq_id to read in it."""
     known = {name: run for name, run in state.runs().items() if name != opened.run_id and not run.problem}
     if not known:
@@ -307,7 +309,7 @@ def _other(opened: Opened, read: Reading) -> tuple[Opened, tuple[int, int]] | No
         return None
 
 
-def _found(opened: Opened, read: Reading, listed: Listed) -> tuple[Opened, tuple[int, int]] | None:
+def _found(opened: Opened, read: SequenceReading, listed: Listed) -> tuple[Opened, tuple[int, int]] | None:
     with st.spinner("Searching for the prompt"):
         other = state.open_listed(listed)
         found = _responses(

@@ -15,13 +15,13 @@ from ratioscope.analysis.tokens.contributions import (
     STAND_INS,
     Contributions,
     contributions,
-    sentence,
+    contributions_sentence,
     stands_out,
 )
-from ratioscope.analysis.tokens.reader import Reading, read_sequence
+from ratioscope.analysis.tokens.reader import SequenceReading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.components.token_strip import text_of
+from ratioscope.dashboard.components.token_strip import shown_text
 from ratioscope.inert import safe
 
 _UNBOUNDED = "The plain form does not bound what one token weighs."
@@ -74,11 +74,11 @@ def in_the_plain_form(window: Window, by: str, found: Contributions) -> str:
     if by not in PLAIN or stands_out(found):
         return ""
     plain = worst(window, PLAIN[by])
-    return f"{sentence(plain, window.words)} {_UNBOUNDED}" if stands_out(plain) else ""
+    return f"{contributions_sentence(plain, window.words)} {_UNBOUNDED}" if stands_out(plain) else ""
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def reading(window: Window, seq_id: int) -> Reading:
+def reading(window: Window, seq_id: int) -> SequenceReading:
     """One response of the window's first step.
 
     Raises:
@@ -87,7 +87,7 @@ def reading(window: Window, seq_id: int) -> Reading:
     return read_sequence(window.run(), window.first, seq_id)
 
 
-def label(by: str) -> str:
+def criterion_label(by: str) -> str:
     """What responses are sorted by, in a list to choose from."""
     return CATALOGUE[by].label if by in CATALOGUE else CRITERIA[by].title
 
@@ -106,7 +106,7 @@ def by_picker(key: str, names: Sequence[str], *, asked: str = "", in_url: bool) 
         "Sorted by their part of",
         names,
         index=names.index(asked) if asked in names else 0,
-        format_func=label,
+        format_func=criterion_label,
         key=key,
         bind="query-params" if in_url else None,
     )
@@ -180,7 +180,7 @@ def _inert(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _visible(token: str) -> str:
-    return text_of(token, None, 0)
+    return shown_text(token, None, 0)
 
 
 def _says_something(name: str, column: "pd.Series[Any]") -> bool:

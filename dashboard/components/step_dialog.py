@@ -4,30 +4,30 @@ import streamlit as st
 
 from ratioscope.analysis.clipping.sentences import SHARES, cannot_clip
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.contributions import STAND_INS, sentence
+from ratioscope.analysis.tokens.contributions import STAND_INS, contributions_sentence
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequence_reader import short_reader
 from ratioscope.dashboard.components.sequences import (
     by_picker,
+    criterion_label,
     in_the_plain_form,
-    label,
     position_of,
     sequence_table,
     worst,
 )
 from ratioscope.dashboard.components.tile import tooltip
-from ratioscope.dashboard.formats import escape, estimate, number
-from ratioscope.dashboard.sections.tokens import numbers
+from ratioscope.dashboard.formats import escape, estimate, metric_value
+from ratioscope.dashboard.sections.tokens import sorted_by
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 
 # Beside the number that was clicked; what is not logged is left out.
-NUMBERS = (STALENESS, "reward", "ratio_max", UPDATE, "clip_fraction", "version_lag")
+NUMBERS = (STALENESS, "reward", "ratio_max", UPDATE_METRIC, "clip_fraction", "version_lag")
 _ACROSS = 4
 
 
@@ -50,7 +50,7 @@ def forget() -> None:
 def _content(opened: Opened, step: int) -> None:
     said = st.container()
     asked = session().clicked_metric
-    by = by_picker("step-by", numbers(opened.summary), asked=asked, in_url=False)
+    by = by_picker("step-by", sorted_by(opened.summary), asked=asked, in_url=False)
     window = Window.of(opened.run, step, step)
     try:
         found = worst(window, by)
@@ -59,7 +59,7 @@ def _content(opened: Opened, step: int) -> None:
         st.text(safe(error))
         return
     with said:
-        st.markdown(f"**{escape(sentence(found, window.words))}**")
+        st.markdown(f"**{escape(contributions_sentence(found, window.words))}**")
         if asked in STAND_INS:
             say(
                 f"{CATALOGUE[asked].title} is not made of this step's responses; they are sorted by their part of "
@@ -70,12 +70,14 @@ def _content(opened: Opened, step: int) -> None:
     chosen: tuple[int, int] | None = None
     if len(found.frame):
         first = (step, int(found.frame["seq_id"].iloc[0]))
-        alt = f"The first {len(found.frame)} responses of step {step} by: {label(by)}"
+        alt = f"The first {len(found.frame)} responses of step {step} by: {criterion_label(by)}"
         chosen = sequence_table(found.frame, key="step-worst", alt=alt, what=found.what, chosen=first, height=216)
     place = {"seq": str(chosen[1])} if chosen else {}
     if st.button("Open on the Tokens page", icon=":material/arrow_forward:", type="primary", key="step-open"):
         forget()
-        leave_for("tokens", {"run": opened.run_id, "step": str(step), "where": "this step", "by": label(by)} | place)
+        leave_for(
+            "tokens", {"run": opened.run_id, "step": str(step), "where": "this step", "by": criterion_label(by)} | place
+        )
     if chosen:
         short_reader(opened, *chosen, position_of(found.frame, chosen))
 
@@ -88,7 +90,7 @@ def _numbers(opened: Opened, step: int, asked: str) -> None:
     known = [key for key in wanted if summary.values[key].notna().any()][:_ACROSS]
     for column, key in zip(st.columns(_ACROSS), known, strict=False):
         value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-        text = number(key, value, low, high)
+        text = metric_value(key, value, low, high)
         beside = estimate(key, value, low, high, summary.note(step, key)).removeprefix(text).strip(" ()–")
         column.metric(
             CATALOGUE[key].label,

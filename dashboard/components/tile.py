@@ -11,7 +11,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.figures.base import reduce
-from ratioscope.dashboard.formats import interval, number
+from ratioscope.dashboard.formats import interval, metric_value
 from ratioscope.dashboard.sections.subject import is_logged
 from ratioscope.metric import MOST_RELIANCE, Grain, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
@@ -46,7 +46,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     elif len(series) == 1:
         value, beside = _one_step(summary, key, int(series.index[0]))
     else:
-        value, beside = number(key, float(series.median())), _course(key, series)
+        value, beside = metric_value(key, float(series.median())), _course(key, series)
     with st.container(border=True, height="stretch", gap=None):
         st.metric(
             f"{metric.label}{symbol}", value, delta=beside, delta_color="off", delta_arrow="off",
@@ -62,7 +62,7 @@ _MEDIAN = "The median of the chosen steps, and below it the most extreme one and
 def _one_step(summary: StepSummary, key: str, step: int) -> tuple[str, str]:
     """The value of the only step that has one; its interval, or why there is none."""
     value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-    text, note = number(key, value, low, high), summary.note(step, key)
+    text, note = metric_value(key, value, low, high), summary.note(step, key)
     ends = interval(key, low, high)
     if note and note.kind is Kind.INFINITE:
         return text, note.text
@@ -80,7 +80,7 @@ def _course(key: str, series: "pd.Series[float]") -> str:
         return "in every step"
     falls = CATALOGUE[key].better == "higher"
     place = int(series.argmin() if falls else series.argmax())
-    worst, last = number(key, float(series.iloc[place])), number(key, float(series.iloc[-1]))
+    worst, last = metric_value(key, float(series.iloc[place])), metric_value(key, float(series.iloc[-1]))
     return f"median; {'lowest' if falls else 'highest'} {worst} (step {series.index[place]}), last {last}"
 
 

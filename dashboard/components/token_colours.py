@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.tokens import reader
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 
 # Ratios in steps that matter: within 2 % is rounding and engine noise, 1.25 is about where gates begin.
 _FACTORS = (1.02, 1.1, 1.25, 2.0, 5.0)
@@ -69,7 +69,7 @@ COLOURINGS = {
 }
 
 
-def is_logged(tokens: pd.DataFrame, colouring: Colouring) -> bool:
+def is_colour_logged(tokens: pd.DataFrame, colouring: Colouring) -> bool:
     """Whether any token has a value of it."""
     values = tokens[colouring.column]
     return bool((values != reader.UNKNOWN).any() if colouring.kind == "verdict" else values.notna().any())
@@ -110,7 +110,7 @@ def legend(colouring: Colouring) -> list[tuple[str, str]]:
 
 def _ranges(edges: Sequence[float], kind: str) -> list[str]:
     """The ranges between the edges, going away from the middle, in words."""
-    shown = [plain(round(math.exp(edge), 3) if kind == "ratio" else edge) for edge in edges]
+    shown = [plain_number(round(math.exp(edge), 3) if kind == "ratio" else edge) for edge in edges]
     sign = "<" if edges[-1] < 0 else ">"
     first = f"{'>' if edges[-1] < 0 else '<'} {shown[0]}"
     between = [f"{near} to {far}" for near, far in pairwise(shown)]

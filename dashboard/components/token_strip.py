@@ -16,7 +16,7 @@ import streamlit as st
 
 from ratioscope.analysis.tokens import reader
 from ratioscope.dashboard.components.token_colours import Colouring, classes, legend, verdict_words
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 from ratioscope.inert import one_line
 
 # Tokens on one page of the reader: more make the browser slow.
@@ -135,8 +135,8 @@ def extremes_of(tokens: pd.DataFrame, colouring: Colouring) -> list[int]:
 
 def _drawn(part: pd.DataFrame, colouring: Colouring) -> dict[str, Any]:
     """The tokens of a page, their classes, and the words to show and to read aloud."""
-    texts = texts_of(part)
-    values = details(part)
+    texts = shown_texts(part)
+    values = token_details(part)
     said = (
         f"ratio {ratio}, {verdict}"
         for ratio, verdict in zip(_ratios(part), part["verdict"].map(verdict_words), strict=True)
@@ -163,7 +163,7 @@ def _marks(verdict: str, invalid: Any) -> str:
     return named if pd.isna(invalid) else f"{named} invalid"
 
 
-def details(tokens: pd.DataFrame) -> dict[str, list[str]]:
+def token_details(tokens: pd.DataFrame) -> dict[str, list[str]]:
     """What is known of each token in words, by the name of what it is; "" where it is not logged."""
     found: dict[str, list[str]] = {}
     for words, column in FIELDS:
@@ -179,20 +179,20 @@ def details(tokens: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else plain(value)
+    return str(value) if isinstance(value, int) else plain_number(value)
 
 
 def _ratios(tokens: pd.DataFrame) -> list[str]:
-    return ["not known" if pd.isna(ratio) else plain(ratio) for ratio in tokens["ratio"]]
+    return ["not known" if pd.isna(ratio) else plain_number(ratio) for ratio in tokens["ratio"]]
 
 
-def texts_of(tokens: pd.DataFrame) -> list[str]:
+def shown_texts(tokens: pd.DataFrame) -> list[str]:
     """What stands for each token."""
     columns = (tokens[name] for name in ("text", "token_id", "position"))
-    return [text_of(*row) for row in zip(*columns, strict=True)]
+    return [shown_text(*row) for row in zip(*columns, strict=True)]
 
 
-def text_of(text: str | None, token_id: int | None, position: int) -> str:
+def shown_text(text: str | None, token_id: int | None, position: int) -> str:
     """A token's text with what cannot be seen made visible; else its id, else its position."""
     if text is None or pd.isna(text):
         return f"@{position}" if token_id is None or pd.isna(token_id) else f"#{int(token_id)}"

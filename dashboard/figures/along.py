@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ratioscope.analysis.compare import AXES, Axis, Member
-from ratioscope.dashboard.figures.compare import scale
+from ratioscope.dashboard.figures.compare import axis_scale
 
-_STEP = scale("step", 0.0).title
+_STEP = axis_scale("step", 0.0).title
 
 Places = NDArray[np.float64]
 
@@ -45,11 +45,11 @@ def along_of(member: Member, by: Axis) -> Along | None:
     found = AXES[by](member)
     if by == "step" or len(found) < 2:
         return None
-    title, unit = scale(by, float(found.iloc[-1]))
+    title, unit = axis_scale(by, float(found.iloc[-1]))
     return Along(np.asarray(found.index, float), np.asarray(found, float) / unit, title)
 
 
-def moved(figure: str, along: Along) -> str:
+def drawn_along(figure: str, along: Along) -> str:
     """The JSON of a figure over steps, drawn along another axis."""
     drawn = json.loads(figure)
     layout = drawn["layout"]

@@ -82,7 +82,7 @@ def reduce(series: "pd.Series[float]", most: int = MOST_POINTS) -> "pd.Series[fl
     return series if len(series) <= most else series.iloc[kept(series.to_numpy(float), most)]
 
 
-def plain(text: str) -> str:
+def plotly_text(text: str) -> str:
     """Text from a log inside a figure, where Plotly would read a subset of HTML."""
     return escape(text)
 
@@ -226,7 +226,7 @@ def add_marks(fig: go.Figure, marks: Iterable[tuple[int, str, str]], index: "pd.
         y=np.zeros(len(inside), np.float32),
         yaxis="y2",
         name="",
-        text=[plain(said) for said in words],
+        text=[plotly_text(said) for said in words],
         showlegend=False,
         mode="markers",
         marker={"symbol": "triangle-up", "size": 9, "color": list(colours)},

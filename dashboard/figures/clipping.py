@@ -20,7 +20,7 @@ from ratioscope.dashboard.theme import Mode
 
 if TYPE_CHECKING:  # they come with torch, which takes seconds
     from ratioscope.analysis.clipping.rule_shape import Density, Profile
-    from ratioscope.analysis.what_if import Curve
+    from ratioscope.analysis.what_if import MeasureCurve
 
 # What was applied is blue and solid, what might have been is violet and dashed, everywhere on the page.
 APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"
@@ -28,12 +28,12 @@ APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"
 CURVES = ("clip_fraction", "effective_token_fraction", "variance_proxy", "permitted_drift")
 """What is drawn over steps."""
 
-Part = dict[str, Any]
+TracePart = dict[str, Any]
 Floats = NDArray[np.float64]
 
 
 def against(
-    curves: Mapping[str, tuple[Sequence[int], "Curve | None"]],
+    curves: Mapping[str, tuple[Sequence[int], "MeasureCurve | None"]],
     mode: Mode,
     *,
     share: bool,
@@ -47,8 +47,8 @@ def against(
         share: whether the measure is a share.
     """
     layout, number = _layout(mode, height), ".1%" if share else ".3g"
-    traces: list[Part] = []
-    marks: list[Part] = []
+    traces: list[TracePart] = []
+    marks: list[TracePart] = []
     every: list[int] = []
     for place, (name, (index, curve)) in enumerate(curves.items()):
         every += index
@@ -60,7 +60,8 @@ def against(
         shown = base.kept(np.where(np.isinf(values), np.nan, values))
         traces.append({
             "x": at[shown], "y": np.where(np.isinf(values), np.nan, values)[shown].astype(np.float32),
-            "name": base.plain(name), "mode": "lines" if len(shown) > 1 else "lines+markers", "connectgaps": False,
+            "name": base.plotly_text(name), "mode": "lines" if len(shown) > 1 else "lines+markers",
+            "connectgaps": False,
             "line": {"color": colour, "width": 2.2 if place else 1.8, "dash": "dash" if place else "solid"},
             "hovertemplate": "%{y:" + number + "}",
         })  # fmt: skip
@@ -88,7 +89,7 @@ def gates(profiles: Mapping[str, "Profile"], seen: "Density", mode: Mode, height
     layout = _layout(mode, height, x_title="ratio", y_title="weight × gate")
     highest = [np.max(np.concatenate([p.positive, p.negative])) for p in profiles.values() if len(p.ratio)]
     top = 1.1 * float(np.clip(max([*highest, 1.0]), 1, 6))
-    traces: list[Part] = []
+    traces: list[TracePart] = []
     for place, (sign, counts) in enumerate((("positive", seen.positive), ("negative", seen.negative))):
         axes = {"xaxis": "x2", "yaxis": "y2"} if place else {}
         if len(counts) and counts.max() > 0:
@@ -108,7 +109,8 @@ def gates(profiles: Mapping[str, "Profile"], seen: "Density", mode: Mode, height
             line = {"color": WHAT_IF if number else APPLIED, "width": 2.2, "dash": "dash" if number else "solid"}
             traces.append(axes | {
                 "x": profile.ratio.astype(np.float32), "y": getattr(profile, sign).astype(np.float32),
-                "name": base.plain(name), "legendgroup": name, "showlegend": not place, "mode": "lines", "line": line,
+                "name": base.plotly_text(name), "legendgroup": name, "showlegend": not place, "mode": "lines",
+                "line": line,
                 "hovertemplate": "ratio %{x:.3g}: gradient × %{y:.3g}<extra></extra>",
             })  # fmt: skip
     wide = len(seen.ratio) > 0 and seen.ratio[-1] / seen.ratio[0] > 50
@@ -141,7 +143,7 @@ def quadrant_bars(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     """Shares of tokens and of the gradient by advantage and ratio; `frame` has the columns of `BARS` that are known."""
     layout = _layout(mode, 300, x_title="share of the total")
     names = [f"{row.advantage}, {row.ratio}" for row in frame.itertuples()]
-    traces: list[Part] = []
+    traces: list[TracePart] = []
     top = 0.1
     for key, name, colour in BARS:
         if key not in frame or frame[key].isna().all():
@@ -161,7 +163,7 @@ def quadrant_bars(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     return _figure(traces, layout)
 
 
-def sweep(
+def sweep_figure(
     frame: pd.DataFrame,
     key: str,
     mode: Mode,
@@ -185,14 +187,14 @@ def sweep(
     frame = frame[np.isfinite(x) & ((x > 0) | (not logarithmic))]
     x = frame.index.to_numpy(dtype=float)
     values = frame[key].to_numpy(dtype=float)
-    traces: list[Part] = []
+    traces: list[TracePart] = []
     if f"{key}_lower" in frame:
         low, high = (frame[f"{key}_{end}"].to_numpy(dtype=float) for end in ("lower", "upper"))
         traces.append(base.band(x, low, high, WHAT_IF))
     traces.append({
         "x": x.astype(np.float32), "y": np.where(np.isinf(values), np.nan, values).astype(np.float32),
         "mode": "lines+markers", "marker": {"size": 4}, "line": {"color": WHAT_IF, "width": 2}, "showlegend": False,
-        "name": base.plain(y_title),
+        "name": base.plotly_text(y_title),
         "hovertemplate": "%{x:.3g}: %{y:" + (".1%" if share else ".3g") + "}<extra></extra>",
     })  # fmt: skip
     trusted = np.array([key not in str(names).split(", ") for names in frame["unreliable"]], dtype=bool)
@@ -208,7 +210,7 @@ def sweep(
                   "line": {"color": colour, "width": 1.5, "dash": "dot"}}
         )  # fmt: skip
         layout["annotations"].append(
-            at | {"x": np.log10(value) if logarithmic else value, "y": 1 - 0.09 * place, "text": base.plain(name),
+            at | {"x": np.log10(value) if logarithmic else value, "y": 1 - 0.09 * place, "text": base.plotly_text(name),
                   "showarrow": False, "xanchor": "left", "xshift": 4, "font": {"size": 11, "color": mode.muted}}
         )  # fmt: skip
     if logarithmic:
@@ -219,24 +221,24 @@ def sweep(
 
 
 @cache
-def _house(dark: bool, height: int, x_title: str, y_title: str) -> Part:
+def _house(dark: bool, height: int, x_title: str, y_title: str) -> TracePart:
     fig = base.figure(theme.DARK if dark else theme.LIGHT, height=height, x_title=x_title, y_title=y_title)
-    layout: Part = fig.to_dict()["layout"]
+    layout: TracePart = fig.to_dict()["layout"]
     return layout
 
 
-def _layout(mode: Mode, height: int, x_title: str = "update k", y_title: str = "") -> Part:
+def _layout(mode: Mode, height: int, x_title: str = "update k", y_title: str = "") -> TracePart:
     """The house style, to be changed."""
     return deepcopy(_house(mode is theme.DARK, height, x_title, y_title))
 
 
-def _figure(traces: list[Part], layout: Part) -> go.Figure:
+def _figure(traces: list[TracePart], layout: TracePart) -> go.Figure:
     return go.Figure({"data": [{"type": "scatter"} | trace for trace in traces], "layout": layout})
 
 
 def _doubtful(
     at: Floats | NDArray[np.int32], values: Floats, trusted: NDArray[np.bool_], mode: Mode, size: int = 5
-) -> list[Part]:
+) -> list[TracePart]:
     """Open circles on values that are not trusted; the most extreme ones stay when there are many."""
     doubtful = np.flatnonzero(~trusted & np.isfinite(values))
     if not len(doubtful):
@@ -249,7 +251,7 @@ def _doubtful(
     }]  # fmt: skip
 
 
-def _infinite(at: NDArray[np.int32], values: Floats, name: str, mode: Mode, layout: Part) -> list[Part]:
+def _infinite(at: NDArray[np.int32], values: Floats, name: str, mode: Mode, layout: TracePart) -> list[TracePart]:
     """Infinite values as triangles on the upper edge, with their number in the legend."""
     infinite = at[np.isinf(values)]
     if not len(infinite):
@@ -258,6 +260,6 @@ def _infinite(at: NDArray[np.int32], values: Floats, name: str, mode: Mode, layo
     shown = infinite[:: -(-len(infinite) // base.MOST_POINTS)]
     return [{
         "x": shown, "y": np.ones(len(shown), np.float32), "yaxis": "y2", "mode": "markers",
-        "name": f"{base.plain(name)}: infinite in {len(infinite)} steps", "hoverinfo": "skip",
+        "name": f"{base.plotly_text(name)}: infinite in {len(infinite)} steps", "hoverinfo": "skip",
         "marker": {"symbol": "triangle-up", "size": 8, "color": mode.severity[max(mode.severity)]},
     }]  # fmt: skip

@@ -9,12 +9,12 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ratioscope.analysis.compare import Axis, Curve, Setting, curves
+from ratioscope.analysis.compare import Axis, Setting, SettingCurve, curves
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.figures.line_styles import Style, names, styles
-from ratioscope.dashboard.figures.series import ROUNDING
+from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
+from ratioscope.dashboard.figures.series import AXIS_ROUNDING
 from ratioscope.dashboard.formats import is_share
 from ratioscope.dashboard.theme import Mode
 
@@ -27,40 +27,40 @@ Ends = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
-class Line:
+class CurveLine:
     """A curve as it is drawn."""
 
-    curve: Curve
+    curve: SettingCurve
     name: str
     style: Style
 
 
-class Scale(NamedTuple):
+class AxisScale(NamedTuple):
     """The horizontal axis: its title, and what one unit of it is in the axis's own unit."""
 
     title: str
     unit: float = 1.0
 
 
-def lines(found: Sequence[Curve], colour: str = "algorithm", dash: str = "variant") -> list[Line]:
+def lines(found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant") -> list[CurveLine]:
     """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`)."""
     settings = [curve.setting for curve in found]
-    looks, called = styles(settings, colour, dash), names(settings, colour, dash)
-    return [Line(*parts) for parts in zip(found, called, looks, strict=True)]
+    looks, called = styles(settings, colour, dash), legend_names(settings, colour, dash)
+    return [CurveLine(*parts) for parts in zip(found, called, looks, strict=True)]
 
 
-def scale(by: Axis, last: float) -> Scale:
+def axis_scale(by: Axis, last: float) -> AxisScale:
     """The axis for runs that end at `last`; time in a unit that fits its length."""
     if by == "step":
-        return Scale("update k")
+        return AxisScale("update k")
     if by == "tokens":
-        return Scale("tokens trained on")
+        return AxisScale("tokens trained on")
     unit, name = next((unit, name) for least, unit, name in _CLOCK if not last < least)
-    return Scale(f"{name} since the first update", unit)
+    return AxisScale(f"{name} since the first update", unit)
 
 
 def panel(
-    shown: Sequence[Line],
+    shown: Sequence[CurveLine],
     metric: str,
     mode: Mode,
     *,
@@ -81,7 +81,7 @@ def panel(
         seeds: draw each seed faintly.
     """
     extent = extent_of(shown) if extent[1] is None else extent
-    across = scale(by, extent[1] or 0.0)
+    across = axis_scale(by, extent[1] or 0.0)
     fig = base.figure(mode, height=height, x_title=across.title)
     for line in shown:
         _add(fig, line, metric, across.unit, seeds=seeds)
@@ -116,7 +116,7 @@ def small_multiples(
         cols=across,
         shared_xaxes="all",
         shared_yaxes="all",
-        subplot_titles=[base.plain(facet) for facet in facets],
+        subplot_titles=[base.plotly_text(facet) for facet in facets],
         horizontal_spacing=0.03,
         vertical_spacing=0.16 / rows,
     )
@@ -137,7 +137,7 @@ def small_multiples(
     return fig
 
 
-def difference(
+def difference_figure(
     table: pd.DataFrame,
     metric: str,
     mode: Mode,
@@ -149,7 +149,7 @@ def difference(
 ) -> go.Figure:
     """A minus B along the axis with its 95 % band and the line of no difference; `difference_over` has the table."""
     finite = table.where(np.isfinite(table)) * _points(metric)
-    across = scale(by, _ends(table.index)[1] or 0.0)
+    across = axis_scale(by, _ends(table.index)[1] or 0.0)
     fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(name, metric))
     _add_band(fig, finite, mode.text, across.unit)
     value = base.reduce(finite["difference"].dropna())
@@ -164,7 +164,7 @@ def difference(
 
 
 def differences(
-    shown: Sequence[tuple[Line, pd.DataFrame]],
+    shown: Sequence[tuple[CurveLine, pd.DataFrame]],
     metric: str,
     mode: Mode,
     *,
@@ -176,7 +176,7 @@ def differences(
     """Several settings minus a baseline along the axis, in the settings' looks; without bands, which would overlap."""
     ends = [_ends(table.index) for _, table in shown]
     extent = min(low for low, _ in ends if low is not None), max(high for _, high in ends if high is not None)
-    across = scale(by, extent[1])
+    across = axis_scale(by, extent[1])
     fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(f"minus {baseline}", metric))
     for line, table in shown:
         value = base.reduce(_finite(table["difference"])) * _points(metric)
@@ -194,14 +194,14 @@ def differences(
     return fig
 
 
-def extent_of(shown: Sequence[Line]) -> Ends:
+def extent_of(shown: Sequence[CurveLine]) -> Ends:
     """Where the axis begins and ends over these lines."""
     ends = [_ends(line.curve.seeds.index) for line in shown if len(line.curve.seeds)]
     return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else (None, None)  # type: ignore[type-var]
 
 
 def value_range(
-    shown: Sequence[Line], x: Ends = (None, None), *, seeds: bool = False, logarithmic: bool = False
+    shown: Sequence[CurveLine], x: Ends = (None, None), *, seeds: bool = False, logarithmic: bool = False
 ) -> Ends:
     """Both ends of a y axis on which all these lines fit inside x; (None, None) where there is nothing to fit."""
     found = []
@@ -210,7 +210,7 @@ def value_range(
         frames = [curve.frame[["value", "low", "high"]], curve.raw.to_frame(), *([curve.seeds] if seeds else [])]
         for frame in frames:
             values = frame.loc[slice(*x)].to_numpy(dtype=float).ravel()
-            found.append(values[np.isfinite(values) & ((values > ROUNDING) | (not logarithmic))])
+            found.append(values[np.isfinite(values) & ((values > AXIS_ROUNDING) | (not logarithmic))])
     values = np.concatenate(found) if found else np.array([])
     if not len(values):
         return None, None
@@ -223,7 +223,7 @@ def value_range(
 
 def _add(
     fig: go.Figure,
-    line: Line,
+    line: CurveLine,
     metric: str,
     unit: float,
     *,
@@ -234,7 +234,7 @@ def _add(
     """Band, each seed, what was logged, and on top the line itself; `at`: row and column of the panel."""
     place = {"row": at[0], "col": at[1]} if at else {}
     colour, dash, symbol = line.style
-    name, curve = base.plain(line.name), line.curve
+    name, curve = base.plotly_text(line.name), line.curve
     faint = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": name, "connectgaps": True}
     _add_band(fig, curve.frame.where(np.isfinite(curve.frame)), colour, unit, legendgroup=name, **place)
     columns = [curve.seeds[seed] for seed in curve.seeds] if seeds else []
@@ -267,7 +267,7 @@ def _add_difference(fig: go.Figure, value: pd.Series, metric: str, unit: float, 
     """A line of differences in a setting's look."""
     colour, dash, symbol = style
     fig.add_scatter(
-        x=_places(value.index, unit), y=value.to_numpy(np.float32), name=base.plain(name),
+        x=_places(value.index, unit), y=value.to_numpy(np.float32), name=base.plotly_text(name),
         mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
         marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
         line={"color": colour, "width": 2, "dash": dash}, hovertemplate=_of_difference(metric),
@@ -289,7 +289,7 @@ def _add_band(fig: go.Figure, frame: pd.DataFrame, colour: str, unit: float, **o
         )  # fmt: skip
 
 
-def _add_infinite(fig: go.Figure, shown: Sequence[Line], unit: float, top: float | None, mode: Mode) -> None:
+def _add_infinite(fig: go.Figure, shown: Sequence[CurveLine], unit: float, top: float | None, mode: Mode) -> None:
     """Triangles at the upper edge where a seed's value is infinite, with their number."""
     places = np.array(sorted({float(place) for line in shown for place in line.curve.infinite}))
     if not len(places):
@@ -333,7 +333,7 @@ def _points(metric: str) -> int:
 def _minus(name: str, metric: str) -> str:
     """The title of an axis of differences."""
     shown = name if len(name) <= _LONGEST else "difference"
-    return f"{base.plain(shown)}{', points' * is_share(metric)}"
+    return f"{base.plotly_text(shown)}{', points' * is_share(metric)}"
 
 
 def _of_difference(metric: str) -> str:

@@ -13,7 +13,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.series import label, over_steps
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 from ratioscope.dashboard.theme import Mode
 from ratioscope.notes import Kind
 
@@ -110,14 +110,14 @@ def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, col
 
 
 def _value(row: dict[str, Any]) -> str:
-    return plain(float(row["value"]), row["low"], row["high"])
+    return plain_number(float(row["value"]), row["low"], row["high"])
 
 
 def _ends(row: dict[str, Any]) -> str:
     if np.isnan(row["value"]):
         return "not logged" if row["note_kind"] == Kind.NOT_LOGGED else "missing"
     low, high = row["low"], row["high"]
-    return interval_text(low, high, plain(low, low, high), plain(high, low, high)) or "no interval"
+    return interval_text(low, high, plain_number(low, low, high), plain_number(high, low, high)) or "no interval"
 
 
 def _add_label(

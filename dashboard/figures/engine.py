@@ -56,7 +56,7 @@ def holds(rows: pd.DataFrame, mode: Mode) -> go.Figure:
         rows: words, share_of_tokens, share_of_distance.
     """
     fig = base.figure(mode, height=max(140, 44 + 34 * len(rows)), x_title="share of the tokens that hold half of it")
-    names = [base.plain(str(words)) for words in rows["words"]]
+    names = [base.plotly_text(str(words)) for words in rows["words"]]
     fig.add_bar(
         y=names,
         x=rows["share_of_tokens"].to_numpy(np.float32),

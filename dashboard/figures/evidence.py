@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.finding import Finding
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import base
@@ -23,7 +23,7 @@ def can_be_shown(finding: Finding, summary: StepSummary) -> bool:
 
 
 def evidence(
-    finding: Finding, summary: StepSummary, mode: Mode, height: int = 300, steps: Steps = (None, None)
+    finding: Finding, summary: StepSummary, mode: Mode, height: int = 300, steps: FirstLast = (None, None)
 ) -> go.Figure:
     """The metric over the steps with its intervals, the limit, and the steps that the finding is about."""
     limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []

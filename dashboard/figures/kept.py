@@ -14,7 +14,7 @@ from ratioscope.dashboard.theme import Mode
 _KEPT = 200
 
 
-def over_steps(
+def over_steps_json(
     summary: StepSummary, keys: Sequence[str], mode: Mode, *, limits: Sequence[Limit] = (), **options: Hashable
 ) -> str:
     """`figures.series.over_steps` as JSON, drawn once for each state of a run, range of steps and colours."""

@@ -45,7 +45,7 @@ def styles(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "
     return [looks[pair] for pair in zip(hues, dashes, strict=True)]
 
 
-def names(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "variant") -> list[str]:
+def legend_names(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "variant") -> list[str]:
     """What the legend calls each setting: its values of the attributes that its style shows."""
     keys = [key for key in dict.fromkeys((colour, dash)) if key != NOTHING]
     if "variant" in keys and "algorithm" in keys:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.course import sync_steps
-from ratioscope.analysis.ratios.distributions import Survival, Tail
+from ratioscope.analysis.ratios.distributions import DrawnTail, Survival
 from ratioscope.analysis.summary.order_statistics import bin_log_ratio
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
@@ -201,7 +201,7 @@ def survival_curve(
     return fig
 
 
-def _tail(fig: go.Figure, tail: Tail, mode: Mode, *, name: str, colour: str, sign: int) -> None:
+def _tail(fig: go.Figure, tail: DrawnTail, mode: Mode, *, name: str, colour: str, sign: int) -> None:
     """One tail and its fit; `sign` -1: of weights 1 / ratio, drawn at the ratio."""
     fig.add_scatter(
         x=tail.weight**sign,

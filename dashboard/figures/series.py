@@ -12,11 +12,11 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.formats import is_share, plain, share
+from ratioscope.dashboard.formats import is_share, plain_number, share
 from ratioscope.dashboard.theme import Mode
 
 # On-policy, float32 log-probabilities leave squares of this size; a logarithmic axis would show nothing else.
-ROUNDING = 1e-9
+AXIS_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Limit:
 
     def words(self, *, percent: bool = False) -> str:
         """Its name with its value."""
-        return f"{self.name} {share(self.value) if percent else plain(self.value)}"
+        return f"{self.name} {share(self.value) if percent else plain_number(self.value)}"
 
 
 # Names of two lines this close, by the height of the axis, would be printed over each other.
@@ -65,7 +65,7 @@ def over_steps(
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)
         finite = series.where(series.abs() != float("inf"))
-        positive = finite.where(finite > ROUNDING) if logarithmic else finite
+        positive = finite.where(finite > AXIS_ROUNDING) if logarithmic else finite
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
         inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
         inside &= ~(summary.unreliable(key) & (summary.low[key] == CATALOGUE[key].possible[0]))  # an open end
@@ -92,7 +92,7 @@ def over_steps(
     for row, key in enumerate(untrusted):
         series = summary.values[key]
         base.add_untrusted(
-            fig, series.where(series > ROUNDING) if logarithmic else series, summary.trusted(key), mode,
+            fig, series.where(series > AXIS_ROUNDING) if logarithmic else series, summary.trusted(key), mode,
             colour=theme.metric_colour(key), row=row,
         )  # fmt: skip
     named = set()

@@ -40,7 +40,7 @@ def query_figure(
 
     At most 2,000 points a series, smallest and largest kept; infinite y are marks on the upper or lower edge.
     """
-    fig = base.figure(mode, height=420, x_title=base.plain(x), y_title=base.plain(y))
+    fig = base.figure(mode, height=420, x_title=base.plotly_text(x), y_title=base.plotly_text(y))
     kept = frame[~_undrawn(frame, x, y, logarithmic) & ~_infinite(frame, y)]
     for number, (name, points) in enumerate(_series(kept, colour)):
         _add(fig, points, mark, x, y, name, number)
@@ -142,7 +142,7 @@ def _label(value: object) -> str:
     text = str(value)
     shown = text if text.strip() else repr(text)
     short = shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
-    return base.plain(short).replace("&quot;", '"').replace("&#x27;", "'")  # which Plotly does not read as signs
+    return base.plotly_text(short).replace("&quot;", '"').replace("&#x27;", "'")  # which Plotly does not read as signs
 
 
 def _labels(places: "pd.Series[Any]") -> list[str]:

@@ -127,7 +127,7 @@ def _not_fitted(fig: go.Figure, key: str, summary: StepSummary, mode: Mode) -> N
         yaxis="y2",
         name="not fitted",
         showlegend=not any(trace.name == "not fitted" for trace in fig.data),
-        text=[base.plain(reason) for reason in shown],
+        text=[base.plotly_text(reason) for reason in shown],
         mode="markers",
         marker={"symbol": "circle-open", "size": 6, "color": theme.metric_colour(key), "line": {"width": 1.2}},
         hovertemplate="not fitted: %{text}<extra></extra>",

@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.figures.series import ROUNDING, over_steps
+from ratioscope.dashboard.figures.series import AXIS_ROUNDING, over_steps
 from ratioscope.dashboard.theme import Mode
 
 # Below the limit of χ² there is at least so much room, by that above it: two corners have their names there.
@@ -39,8 +39,8 @@ def blind_spot_axes(points: pd.DataFrame, tv_limit: float, chi2_limit: float) ->
     """One range for both panels: all finite points and both limits, each with room for a name."""
     tv = points["tv"][np.isfinite(points["tv"])]
     chi2 = points[["chi2_token", "chi2_seq"]].to_numpy(dtype=float)
-    logs = np.log10(chi2[np.isfinite(chi2) & (chi2 > ROUNDING)])
-    limit = np.log10(max(chi2_limit, ROUNDING))
+    logs = np.log10(chi2[np.isfinite(chi2) & (chi2 > AXIS_ROUNDING)])
+    limit = np.log10(max(chi2_limit, AXIS_ROUNDING))
     right = max(1.6 * tv_limit, 1.08 * float(tv.max()) if len(tv) else 0.0)
     low, high = min([limit - 2, *logs]), max([limit + 2, *logs])
     low = min(low, limit - _BELOW * (high - limit))
@@ -63,7 +63,7 @@ def blind_spot(
     known = points.dropna(subset=["tv", column])
     tv, chi2 = known["tv"], known[column]
     finite = np.isfinite(tv) & np.isfinite(chi2)
-    drawn = known[finite & (chi2 > ROUNDING)]
+    drawn = known[finite & (chi2 > AXIS_ROUNDING)]
     half = base.MOST_POINTS // 2
     drawn = drawn.loc[base.reduce(drawn["tv"], half).index.union(base.reduce(drawn[column], half).index)]
     _add_regimes(fig, mode, axes, tv_limit, chi2_limit)
@@ -86,7 +86,7 @@ def blind_spot(
         if len(chosen):
             _add_steps(fig, chosen["tv"], chosen[column], chosen.index, name, symbol)
     low, high = (10.0**end for end in axes.log_chi2)
-    beyond, below = known[~finite], known[finite & (chi2 <= ROUNDING)]
+    beyond, below = known[~finite], known[finite & (chi2 <= AXIS_ROUNDING)]
     for name, marks, height, symbol, anchor in (
         (f"infinite in {len(beyond)} steps", beyond, high / 1.15, "triangle-up", "top"),
         (f"on-policy in {len(below)} steps", below, low * 1.15, "triangle-down", "bottom"),
@@ -174,7 +174,7 @@ def _add_least_chi2(fig: go.Figure, axes: Axes, mode: Mode) -> None:
 
 def _add_regimes(fig: go.Figure, mode: Mode, axes: Axes, tv_limit: float, chi2_limit: float) -> None:
     """What lies beyond each limit as a region, and what each corner is called."""
-    (left, right), (low, high), limit = axes.tv, axes.log_chi2, float(np.log10(max(chi2_limit, ROUNDING)))
+    (left, right), (low, high), limit = axes.tv, axes.log_chi2, float(np.log10(max(chi2_limit, AXIS_ROUNDING)))
     (_, bias), (_, variance) = TERMS["B"], TERMS["C_variance"]
     for colour, ends in (
         (bias, {"x0": tv_limit, "x1": right, "y0": 10**low, "y1": 10**high}),

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from threading import RLock
 
 from ratioscope import __version__
-from ratioscope.analysis.compare import chosen_metric, conclusions, settings
+from ratioscope.analysis.compare import chosen_metric, conclusions, grouped_settings
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.frameworks.naming import written_by
@@ -26,7 +26,7 @@ from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
@@ -34,12 +34,12 @@ from ratioscope.dashboard.report.processes import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
-from ratioscope.dashboard.sections.subject import Subject, where
+from ratioscope.dashboard.sections.subject import Subject, steps_in_words
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Metric
 from ratioscope.sources import SOURCES
 
-Progress = Callable[[int, int, str], None]
+ReportProgress = Callable[[int, int, str], None]
 """Called with the number of parts done, of all, and the name of the next."""
 
 _Made = tuple[Section, list[Finding] | None]
@@ -73,7 +73,7 @@ def full_pages(runs: Sequence[Opened], framework: str = "") -> tuple[str, ...]:
 def command_line(
     runs: Sequence[Opened],
     pages: Sequence[str],
-    steps: Steps = (None, None),
+    steps: FirstLast = (None, None),
     metric: str | None = None,
     *,
     framework: str = "",
@@ -101,9 +101,9 @@ def run_report(
     opened: Opened,
     *,
     pages: Sequence[str] | None = None,
-    steps: Steps = (None, None),
+    steps: FirstLast = (None, None),
     framework: str = "",
-    progress: Progress = silent,
+    progress: ReportProgress = silent,
     pool: Executor | None = None,
 ) -> Report:
     """The report over one run.
@@ -125,7 +125,7 @@ def run_report(
     return Report(
         "run",
         manifest.name,
-        f"{setting.in_a_line(manifest)}; {where(int(index[0]), int(index[-1]))}",
+        f"{setting.in_a_line(manifest)}; {steps_in_words(int(index[0]), int(index[-1]))}",
         subject.verdict.pairs,
         tuple(_once(_told(section, subject.verdict.pairs) for section in found)),
         methods(found),
@@ -142,9 +142,9 @@ def comparison_report(
     *,
     pages: Sequence[str] | None = None,
     metric: str | None = None,
-    steps: Steps = (None, None),
+    steps: FirstLast = (None, None),
     framework: str = "",
-    progress: Progress = silent,
+    progress: ReportProgress = silent,
     pool: Executor | None = None,
 ) -> Report:
     """The report over several runs: how they compare, then each of them.
@@ -161,7 +161,7 @@ def comparison_report(
     chosen = _checked(default_pages(runs, framework) if pages is None else pages)
     subjects = [subject_of(opened, steps, framework) for opened in runs]
     members = [member_of(subject) for subject in subjects]
-    groups = settings(members)
+    groups = grouped_settings(members)
     chosen_by = chosen_metric(groups, metric)
     found = list(comparison_sections(groups, subjects, chosen_by, brief=_is_brief(chosen)))
     if _is_brief(chosen):  # its answer is the verdict
@@ -215,7 +215,7 @@ def _once(sections: Iterable[Section]) -> Iterator[Section]:
 
 
 def _sections(
-    subjects: Sequence[Subject], pages: Sequence[str], progress: Progress, pool: Executor | None
+    subjects: Sequence[Subject], pages: Sequence[str], progress: ReportProgress, pool: Executor | None
 ) -> list[Section]:
     """These pages of the first run, then those of the next.
 
@@ -295,7 +295,7 @@ def _checked(pages: Sequence[str]) -> list[str]:
     return [name for name in SECTIONS if name in pages]
 
 
-def subject_of(opened: Opened, steps: Steps = (None, None), framework: str = "") -> Subject:
+def subject_of(opened: Opened, steps: FirstLast = (None, None), framework: str = "") -> Subject:
     """What a report over these steps is about.
 
     Raises:

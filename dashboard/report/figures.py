@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.sections.model import Chart, numbers
+from ratioscope.dashboard.sections.model import Chart, chart_numbers
 
 
-def drawn(chart: Chart) -> dict[str, Any]:
+def drawn_figure(chart: Chart) -> dict[str, Any]:
     """A figure of `Plotly.newPlot`, and the values by path that dark colours put into it: numbers are there once."""
     light = json.loads(chart.figure)
     return {"data": light["data"], "layout": light["layout"], "dark": list(dark_changes(light))}
@@ -33,14 +33,14 @@ def in_dark(figure: dict[str, Any]) -> dict[str, Any]:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """The numbers behind a figure in full precision; undefined is empty, infinite is inf."""
-    text, table = io.BytesIO(), numbers(frame)
+    text, table = io.BytesIO(), chart_numbers(frame)
     # The shortest text of a float32 is another number to those who read it as double.
     table = table.astype(dict.fromkeys(table.select_dtypes("float32"), "float64"))
     pyarrow.csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), text)
     return text.getvalue().decode()
 
 
-def packed(contents: bytes) -> str:
+def packed_text(contents: bytes) -> str:
     """Bytes compressed into text, the same for the same input; a browser unpacks them with DecompressionStream."""
     return b64encode(gzip.compress(contents, compresslevel=4, mtime=0)).decode("ascii")
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.formats import quote
-from ratioscope.dashboard.report.figures import csv_text, drawn, packed
+from ratioscope.dashboard.report.figures import csv_text, drawn_figure, packed_text
 from ratioscope.dashboard.sections.model import (
     Cell,
     Chart,
@@ -41,7 +41,7 @@ _LONGEST_WORD = 24
 
 def html(report: Report) -> str:
     """The file's text; the same report gives the same text."""
-    figures = {chart.key: drawn(chart) | {"csv": csv_text(chart.data)} for chart in report.charts}
+    figures = {chart.key: drawn_figure(chart) | {"csv": csv_text(chart.data)} for chart in report.charts}
     text = _environment().get_template("report.html.j2").render(
         report=report,
         groups=list(dict.fromkeys(section.group for section in report.sections)),
@@ -51,14 +51,14 @@ def html(report: Report) -> str:
         rules=RULES,
         accents={"light": theme.CURRENT, "dark": theme.DARK_ACCENT},
         plotly=_packed_plotly(),
-        figures=packed(json.dumps(safe_values(figures), separators=(",", ":"), sort_keys=True).encode()),
+        figures=packed_text(json.dumps(safe_values(figures), separators=(",", ":"), sort_keys=True).encode()),
     )  # fmt: skip
     return safe(text)
 
 
 @cache
 def _packed_plotly() -> str:
-    return packed(_PLOTLY.read_bytes())
+    return packed_text(_PLOTLY.read_bytes())
 
 
 def _text(name: str) -> str:

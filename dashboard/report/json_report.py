@@ -5,7 +5,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from ratioscope.analysis.findings.plain import plain
+from ratioscope.analysis.findings.plain import json_value
 from ratioscope.dashboard.evidence import with_page
 from ratioscope.dashboard.sections.model import (
     REPORT_VERSION,
@@ -81,7 +81,7 @@ def _cell(cell: str | Quantity) -> Any:
 def _value(value: Any) -> Any:
     """A value of a frame: numbers stay numbers, everything else that JSON does not know is text."""
     if isinstance(value, float):
-        return plain(value) if isfinite(value) or isnan(value) else "inf" if value > 0 else "-inf"
+        return json_value(value) if isfinite(value) or isnan(value) else "inf" if value > 0 else "-inf"
     if value is None or isinstance(value, bool | int | str):
         return value
     return None if value != value or str(value) in ("<NA>", "NaT") else str(value)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.dashboard.sections.model import Report
 
 
@@ -15,7 +15,7 @@ class Order:
     """Of each run its id and its state."""
     pages: tuple[str, ...]
     metric: str | None
-    steps: Steps
+    steps: FirstLast
     kind: str
 
     def without_states(self) -> "Order":

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.post_mortem import PostMortem, post_mortem
-from ratioscope.dashboard.report.build import Progress, methods, run_report, silent, subject_of
+from ratioscope.dashboard.report.build import ReportProgress, methods, run_report, silent, subject_of
 from ratioscope.dashboard.sections.model import Report
 from ratioscope.dashboard.sections.post_mortem import section
 from ratioscope.errors import RatioscopeError
@@ -20,7 +20,7 @@ _LEAST_AROUND = 10
 """So many steps before and after the last stable one are shown at least, where there are any."""
 
 
-def post_mortem_report(opened: Opened, *, progress: Progress = silent, pool: Executor | None = None) -> Report:
+def post_mortem_report(opened: Opened, *, progress: ReportProgress = silent, pool: Executor | None = None) -> Report:
     """The report around the last stable step, as many steps before it as it took to the end.
 
     Raises:

@@ -16,12 +16,12 @@ def check_target(path: Path) -> None:
     """
     if path.suffix.lower() not in FORMATS:
         raise RatioscopeError(f"{path}: the name of a report must end in one of {', '.join(FORMATS)}.")
-    check_folder(path.parent)
+    check_target_folder(path.parent)
     if path.is_dir():
         raise RatioscopeError(f"{path}: is a folder; give a file name.")
 
 
-def check_folder(folder: Path) -> None:
+def check_target_folder(folder: Path) -> None:
     """Whether files may be put there.
 
     Raises:

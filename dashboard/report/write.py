@@ -12,7 +12,7 @@ from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
 from ratioscope.dashboard.report.markdown import images, markdown, tables
 from ratioscope.dashboard.report.pdf import pdf
-from ratioscope.dashboard.report.target import check_folder, check_target
+from ratioscope.dashboard.report.target import check_target, check_target_folder
 from ratioscope.dashboard.sections.model import Report, records
 from ratioscope.whole_files import replace_atomically
 
@@ -52,7 +52,7 @@ def write(report: Report, path: Path) -> list[Path]:
     files = _markdown_files(report, path.name, folder.name)
     anew = not folder.exists()
     folder.mkdir(exist_ok=True)
-    check_folder(folder)
+    check_target_folder(folder)
     try:
         for name, part in reversed(files.items()):  # images and tables first, then the text that links them
             replace_atomically(path.parent / name, part)
@@ -67,11 +67,11 @@ def write_data(report: Report, folder: Path) -> None:
     """Write the numbers behind every figure as CSV and as Parquet, each file named by its figure.
 
     Raises:
-        RatioscopeError: nothing may be written there (`check_folder`).
+        RatioscopeError: nothing may be written there (`check_target_folder`).
     """
-    check_folder(folder.parent)
+    check_target_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    check_folder(folder)
+    check_target_folder(folder)
     for key, text in tables(report).items():
         replace_atomically(folder / f"{key}.csv", text.encode())
     for chart in report.charts:

@@ -15,14 +15,14 @@ from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import share
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Page, Part, Shown, in_numbers
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, over_steps
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, over_steps_chart
 
 
 def answer(subject: Subject) -> str:
     """Of these steps; nothing where the clipping is not logged, which the page says beside it."""
     if subject.log.absent("clipping") and not subject.cannot_clip:
         return ""
-    return sentences.headline(subject.summary, subject.cannot_clip) if len(subject.summary.values) else NO_STEP
+    return sentences.clipping_headline(subject.summary, subject.cannot_clip) if len(subject.summary.values) else NO_STEP
 
 
 def can_judge(subject: Subject) -> bool:
@@ -35,18 +35,18 @@ def logged(subject: Subject) -> list[Chart]:
     summary = subject.summary
     signs, used = ("clip_fraction_positive", "clip_fraction_negative"), (
         "effective_token_fraction", "zero_advantage_group_fraction")  # fmt: skip
-    left = over_steps(
+    left = over_steps_chart(
         subject, used, key="used", title="Tokens and groups left to learn from", unit="share", height=280,
         takeaway=course(summary, *used),
     )  # fmt: skip
     if subject.cannot_clip:
         return [left]
     return [
-        over_steps(
+        over_steps_chart(
             subject, ("clip_fraction", "clip_fraction_low", "clip_fraction_high"), key="sides",
             title="Clipped, by bound", unit="share of tokens", height=280, takeaway=answer(subject),
         ),
-        over_steps(
+        over_steps_chart(
             subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of tokens of that sign",
             height=280, takeaway=course(summary, *signs),
         ),

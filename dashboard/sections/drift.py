@@ -9,18 +9,18 @@ import pandas as pd
 from ratioscope.analysis.drift import promises, sentences
 from ratioscope.analysis.drift.certificate import Certificate, certificate, has_held_out
 from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
-from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, Level, measure
+from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, PairLevel, measure_pairs
 from ratioscope.analysis.findings.course import course
-from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE, Cause
+from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE_METRIC, Cause
 from ratioscope.analysis.findings.numbers import interval_text, number
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.catalogue import divergences, total_variation
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import estimate, plain, share
+from ratioscope.dashboard.formats import estimate, plain_number, share
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, in_numbers
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, named, over_steps
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, named, over_steps_chart
 from ratioscope.notes import Kind
 from ratioscope.parameters import Judged
 from ratioscope.sources import titled
@@ -33,9 +33,9 @@ _NO_EXACT = (
     "Nothing checks the samples here. A training loop that has all logits can log tv_current_behavior and "
     "tv_new_current for every token; the built-in trainer does with exact=true."
 )
-_KEYS = (STALENESS, UPDATE, PPO)
+_KEYS = (STALENESS, UPDATE_METRIC, PPO)
 # Whose ratio the path is measured in: words for (level, aggregation) of `analysis.drift.pairs`.
-LEVELS: dict[str, tuple[Level, Aggregation]] = {
+LEVELS: dict[str, tuple[PairLevel, Aggregation]] = {
     "Tokens": ("token", "token"),
     "Tokens, averaged within responses first": ("token", "sequence"),
     "Whole responses": ("sequence", "token"),
@@ -65,7 +65,7 @@ def answer(subject: Subject) -> str:
     """Of these steps."""
     if not len(subject.summary.values):
         return NO_STEP
-    return sentences.headline(subject.facts)
+    return sentences.drift_headline(subject.facts)
 
 
 def path_in_words(subject: Subject) -> str:
@@ -73,7 +73,7 @@ def path_in_words(subject: Subject) -> str:
     return sentences.path_in_words(subject.facts)
 
 
-def path_drawn(subject: Subject, of: tuple[Level, Aggregation]) -> Iterator[Piece]:
+def path_drawn(subject: Subject, of: tuple[PairLevel, Aggregation]) -> Iterator[Piece]:
     """The path, and above it what it says that the answer has not; all it says, where they are of other numbers."""
     drawn, facts = path(subject, of)[0], subject.facts
     same = of == ("token", "token") and subject.window(_TOKENS).steps == (facts.first, facts.last)
@@ -82,7 +82,7 @@ def path_drawn(subject: Subject, of: tuple[Level, Aggregation]) -> Iterator[Piec
     yield drawn
 
 
-def path_numbers(subject: Subject, of: tuple[Level, Aggregation]) -> list[Piece]:
+def path_numbers(subject: Subject, of: tuple[PairLevel, Aggregation]) -> list[Piece]:
     """The path as tables."""
     return [*path(subject, of)[1:], *rounding(subject)]
 
@@ -90,9 +90,9 @@ def path_numbers(subject: Subject, of: tuple[Level, Aggregation]) -> list[Piece]
 def distances(subject: Subject) -> Chart:
     """Staleness, update, and what PPO clips, with their limits."""
     of = subject.opened.limits
-    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE: Limit(of.update, "update<br>limit")}
-    title = named(subject, {STALENESS: "Staleness", UPDATE: "update", PPO: "the distance that PPO clips"})
-    return over_steps(
+    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE_METRIC: Limit(of.update, "update<br>limit")}
+    title = named(subject, {STALENESS: "Staleness", UPDATE_METRIC: "update", PPO: "the distance that PPO clips"})
+    return over_steps_chart(
         subject, _KEYS, key="distances", title=title, unit="total variation", height=280, takeaway=answer(subject),
         limits=[limits[key] for key in subject.known(limits)],
     )  # fmt: skip
@@ -127,7 +127,7 @@ def forms(subject: Subject) -> list[Piece | Beside]:
 
 def divergence(subject: Subject) -> Chart:
     """KL by its three estimators."""
-    return over_steps(
+    return over_steps_chart(
         subject, ("kl_k1", "kl_k2", "kl_k3"), key="kl", title="KL of current from behavior, three estimators",
         unit="nats", takeaway=course(subject.summary, "kl_k3"), beside=("kl_reverse",),
     )  # fmt: skip
@@ -136,7 +136,7 @@ def divergence(subject: Subject) -> Chart:
 def bounded(subject: Subject) -> Chart:
     """Staleness in both forms."""
     keys = (STALENESS, "s_k")
-    return over_steps(
+    return over_steps_chart(
         subject, keys, key="bounded", title="Staleness, bounded and plain form", unit="total variation",
         takeaway=course(subject.summary, *keys), beside=("ratio_mean",),
     )  # fmt: skip
@@ -144,7 +144,7 @@ def bounded(subject: Subject) -> Chart:
 
 def mean_ratio(subject: Subject) -> Chart:
     """Mean ratio, which must be 1."""
-    return over_steps(
+    return over_steps_chart(
         subject, ("ratio_mean",), key="mean-ratio", title="Mean ratio: are the denominators right?",
         unit="mean ρ", limits=(Limit(1.0, "must be"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
@@ -168,7 +168,7 @@ def exact(subject: Subject) -> list[Chart]:
     """Each sampled distance beside the exact one, where that is logged."""
     values, sentence = subject.shown.values, _exact_sentence(subject)
     found = []
-    for key, name in ((STALENESS, "Staleness"), (UPDATE, "Update drift")):
+    for key, name in ((STALENESS, "Staleness"), (UPDATE_METRIC, "Update drift")):
         keys, title = (key, *sentences.EXACT[key]), f"{name}: sampled and exact"
         if values[keys[1]].notna().any():
             draw = partial(figures.sampled_and_exact, subject.shown, key, keys[1], steps=subject.steps)
@@ -193,14 +193,14 @@ def _exact_sentence(subject: Subject) -> str:
     return sentences.exact_sentence(subject.summary) or "None of these steps has an exact distance."
 
 
-def path(subject: Subject, of: tuple[Level, Aggregation] = ("token", "token")) -> list[Piece]:
+def path(subject: Subject, of: tuple[PairLevel, Aggregation] = ("token", "token")) -> list[Piece]:
     """The path edge by edge, of the ratios of this level.
 
     Raises:
         RatioscopeError: these steps do not give it.
     """
     window, (level, aggregation) = subject.window(_TOKENS), of
-    frame = subject.compute(measure, *window.steps, level=level, aggregation=aggregation)
+    frame = subject.compute(measure_pairs, *window.steps, level=level, aggregation=aggregation)
     title = f"behavior → current → new, {window.words}; numbers and widths are total variations"
     facts = subject.opened.facts(window.steps)
     facts_of = facts if of == ("token", "token") else sentences.of_pairs(facts, frame)
@@ -251,7 +251,7 @@ def _path_tables(frame: pd.DataFrame, title: str) -> list[Table]:
             if key.startswith("tv"):
                 cells[key] = estimate(STALENESS, value, low, high)  # as any total variation is written
                 continue
-            write = share if key == "ess" else plain
+            write = share if key == "ess" else plain_number
             ends = write(low, low, high), write(high, low, high)
             between = interval_text(-inf if key == "ess" and low == 0 else low, high, *ends)  # 0: open below
             cells[key] = write(value, low, high) + (f" ({between})" if between else "")

@@ -8,11 +8,18 @@ import pandas as pd
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.engine import sentences
-from ratioscope.analysis.engine.measured import TOKENS, Measured, measure
+from ratioscope.analysis.engine.measured import MEASURED_TOKENS, Measured, measure_engine
 from ratioscope.analysis.engine.remedies import REMEDIES, Advice, framework_of, remedies, title_of
-from ratioscope.analysis.engine.signature import Like, Signature, signature
-from ratioscope.analysis.engine.verdict import EngineFacts, Kind, Verdict, engine_by_step, engine_facts, missing_columns
-from ratioscope.analysis.engine.where import DIMENSIONS, Where, where
+from ratioscope.analysis.engine.signature import Like, Signature, engine_signature
+from ratioscope.analysis.engine.verdict import (
+    EffectKind,
+    EngineFacts,
+    EngineVerdict,
+    engine_by_step,
+    engine_facts,
+    missing_columns,
+)
+from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_differs
 from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import setup_of
@@ -25,8 +32,8 @@ from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart
 
 def measured(subject: Subject) -> Measured | None:
     """The tokens of these steps, as far as the engine is known on them."""
-    steps = subject.steps if None not in subject.steps else subject.window(TOKENS).steps
-    return subject.compute(measure, *steps)
+    steps = subject.steps if None not in subject.steps else subject.window(MEASURED_TOKENS).steps
+    return subject.compute(measure_engine, *steps)
 
 
 def facts(subject: Subject) -> EngineFacts:
@@ -46,13 +53,13 @@ def placed(subject: Subject) -> Where | None:
     """Where it sits, over the latest steps with so many tokens; None where it is not known or is nowhere."""
     if measured(subject) is None:
         return None
-    return subject.compute(where, *subject.window(TOKENS).steps)
+    return subject.compute(where_engine_differs, *subject.window(MEASURED_TOKENS).steps)
 
 
 def like(subject: Subject) -> Signature | None:
     """What it is like; None where it is not known."""
     found = measured(subject)
-    return signature(found, placed(subject), subject.opened.remarks) if found is not None else None
+    return engine_signature(found, placed(subject), subject.opened.remarks) if found is not None else None
 
 
 def differs(subject: Subject) -> bool:
@@ -95,10 +102,10 @@ def repeats_staleness(subject: Subject) -> bool:
 
 
 _EFFECTS = {
-    Kind.SIZE: "Total variation, same weights",
-    Kind.VARIANCE: "Variance χ² of its ratio",
-    Kind.CLIP: "Of the clipped tokens, its doing",
-    Kind.BIAS: "Bias, in gains of an update",
+    EffectKind.SIZE: "Total variation, same weights",
+    EffectKind.VARIANCE: "Variance χ² of its ratio",
+    EffectKind.CLIP: "Of the clipped tokens, its doing",
+    EffectKind.BIAS: "Bias, in gains of an update",
 }
 
 
@@ -107,7 +114,7 @@ def effects(subject: Subject) -> list[Piece]:
     found, tokens = facts(subject), measured(subject)
     rows: list[tuple[str, str, str, str]] = []
     for effect in found.effects:
-        write = percent if effect.kind is Kind.CLIP else number
+        write = percent if effect.kind is EffectKind.CLIP else number
         name = _EFFECTS[effect.kind]
         rows.append((name, write(effect.value), write(effect.limit), sentences.beyond(effect, found)))
     note = ""
@@ -151,7 +158,7 @@ def places(subject: Subject) -> list[Piece]:
             for holding in found.holdings
         ]
     )  # fmt: skip
-    title = f"Where half of it sits, {subject.window(TOKENS).words}"
+    title = f"Where half of it sits, {subject.window(MEASURED_TOKENS).words}"
     drawn = chart(subject.mode, "engine-where", title, partial(figures.holds, rows), sentences.sits(found), rows)
     return [drawn, _strata(found)]
 
@@ -196,7 +203,7 @@ def advice(subject: Subject, framework: str) -> tuple[Advice, ...]:
 
 def own_remedy(subject: Subject) -> list[Piece]:
     """What to set in the run's own framework, where it may hurt; of one that is not known, where to look."""
-    if facts(subject).verdict is Verdict.DOES_NOT:
+    if facts(subject).verdict is EngineVerdict.DOES_NOT:
         return []
     framework = own_framework(subject)
     if not framework:
@@ -255,7 +262,7 @@ PAGE = Page(
         Part(
             "remedy", "What to set", "remedy", lambda subject: title_of(own_framework(subject)),
             when=lambda subject: _has_steps(subject) and bool(own_framework(subject)),
-            opened=lambda subject: facts(subject).verdict is Verdict.HURTS,
+            opened=lambda subject: facts(subject).verdict is EngineVerdict.HURTS,
         ),
         Part(
             "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "What to set",

@@ -6,7 +6,7 @@ from functools import partial
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.evidence import can_be_shown, evidence
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Table
@@ -46,7 +46,9 @@ def blocks(subject: Subject) -> list[Block]:
     ]  # fmt: skip
 
 
-def evidence_chart(subject: Subject, finding: Finding, height: int = 300, steps: Steps = (None, None)) -> Chart | None:
+def evidence_chart(
+    subject: Subject, finding: Finding, height: int = 300, steps: FirstLast = (None, None)
+) -> Chart | None:
     """Its metric over the steps with those that it is about; None where there is nothing to draw.
 
     Args:

@@ -5,14 +5,20 @@ from functools import partial
 
 from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.naming import written_by
-from ratioscope.analysis.frameworks.translation import Line, Outcome, Translation, translation
-from ratioscope.analysis.frameworks.writing import HEADINGS, difference, sentence, settings, without
+from ratioscope.analysis.frameworks.translation import Agreement, TranslatedNumber, Translation, translation
+from ratioscope.analysis.frameworks.writing import (
+    HEADINGS,
+    agreement_sentence,
+    difference_in_words,
+    values_used,
+    without,
+)
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import frameworks as figures
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 from ratioscope.dashboard.sections.model import Cell, Chart, Quantity, Table
 from ratioscope.dashboard.sections.page import Page
-from ratioscope.dashboard.sections.subject import Subject, chart, where
+from ratioscope.dashboard.sections.subject import Subject, chart, steps_in_words
 
 TOKENS = 300_000
 """Every number needs all tokens of a step: the latest steps with about so many, unless steps are chosen."""
@@ -20,7 +26,7 @@ TOKENS = 300_000
 
 def answer(subject: Subject) -> str:
     """A sentence a framework."""
-    return " ".join(map(sentence, _asked(subject)))
+    return " ".join(map(agreement_sentence, _asked(subject)))
 
 
 def tables(subject: Subject) -> list[Table]:
@@ -43,11 +49,11 @@ def translated(subject: Subject, framework: str) -> Translation:
 def table(subject: Subject, found: Translation, metrics: Collection[str] = CATALOGUE.keys()) -> Table:
     """Their numbers near to these metrics beside ours, a row each."""
     title = found.dialect.framework.title
-    steps = where(found.steps[0], found.steps[1]) if found.steps else "no step with usable tokens"
+    steps = steps_in_words(found.steps[0], found.steps[1]) if found.steps else "no step with usable tokens"
     head = (f"In {title}", "Its value", "Here", "Our value", "Compared", "What it is, and why it differs")
     rows = tuple(_row(subject, line) for line in near(found, metrics))
     framework = found.dialect.framework
-    note = f"Assumed: {found.dialect.settings}; {settings(found.parameters)}. Read from {framework.source}."
+    note = f"Assumed: {found.dialect.settings}; {values_used(found.parameters)}. Read from {framework.source}."
     return Table(f"As {title} reports it, {steps}", head, rows, note)
 
 
@@ -58,12 +64,12 @@ def never(found: Translation) -> Table:
                  tuple(found.dialect.not_reproducible.items()))  # fmt: skip
 
 
-def near(found: Translation, metrics: Collection[str]) -> list[Line]:
+def near(found: Translation, metrics: Collection[str]) -> list[TranslatedNumber]:
     """The lines that are nearest to these metrics: what is comparable first."""
     return [line for outcome in HEADINGS for line in found.with_outcome(outcome) if line.row.nearest in metrics]
 
 
-def series(subject: Subject, line: Line) -> Chart:
+def series(subject: Subject, line: TranslatedNumber) -> Chart:
     """Their number over the steps, beside ours where there is one."""
     row, words = line.row, compared(line)
     draw = partial(figures.theirs_and_ours, line.by_step, row.name, row.ours, steps=subject.steps)
@@ -72,28 +78,28 @@ def series(subject: Subject, line: Line) -> Chart:
     return chart(subject.mode, "as-reported", row.name, draw, takeaway, line.by_step, keys, by_step=True)
 
 
-def _row(subject: Subject, line: Line) -> tuple[Cell, ...]:
+def _row(subject: Subject, line: TranslatedNumber) -> tuple[Cell, ...]:
     row = line.row
     value, our_value = line.at(line.step)
     ours: Cell = "–"
     if row.ours and line.step is not None:
-        ours = Quantity(subject.opened.run_id, row.ours, line.step, our_value, plain(our_value))
+        ours = Quantity(subject.opened.run_id, row.ours, line.step, our_value, plain_number(our_value))
     title = CATALOGUE[row.nearest].title
     here = title if row.ours else f"none; nearest: {title}"
     what = row.formula[0].upper() + row.formula[1:]
-    return row.name, plain(value), here, ours, compared(line), f"{what}. {row.why}"
+    return row.name, plain_number(value), here, ours, compared(line), f"{what}. {row.why}"
 
 
-def compared(line: Line) -> str:
+def compared(line: TranslatedNumber) -> str:
     """The outcome in words, with the steps where they differ or the column that is missing."""
     match line.outcome:
-        case Outcome.DIFFERENT:
-            return difference(line)
-        case Outcome.MISSING | Outcome.UNDEFINED:
+        case Agreement.DIFFERENT:
+            return difference_in_words(line)
+        case Agreement.MISSING | Agreement.UNDEFINED:
             return without(line)
-        case Outcome.EQUAL:
+        case Agreement.EQUAL:
             words = "equal in every step" if line.row.same else "equal in these steps, but not by definition"
-        case Outcome.ALONE:
+        case Agreement.ALONE:
             words = "no matching number here"
     return f"{words}; {line.note}" if line.note else words
 

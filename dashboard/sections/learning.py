@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from ratioscope.analysis.findings.course import course, learning
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.page import Page, in_numbers
-from ratioscope.dashboard.sections.subject import Subject, named, over_steps
+from ratioscope.dashboard.sections.subject import Subject, named, over_steps_chart
 
 
 def answer(subject: Subject) -> str:
@@ -41,9 +41,9 @@ def overview(subject: Subject) -> list[Chart]:
 
 def _off_policy(subject: Subject) -> Chart:
     of = subject.opened.limits
-    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE: Limit(of.update, "update<br>limit")}
-    drawn = named(subject, {STALENESS: "Staleness", UPDATE: "update drift"})
-    return _chart(subject, "staleness", f"How off-policy is it? {drawn}", (STALENESS, UPDATE), "total variation",
+    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE_METRIC: Limit(of.update, "update<br>limit")}
+    drawn = named(subject, {STALENESS: "Staleness", UPDATE_METRIC: "update drift"})
+    return _chart(subject, "staleness", f"How off-policy is it? {drawn}", (STALENESS, UPDATE_METRIC), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def length(subject: Subject) -> Chart:
 
 def _chart(subject: Subject, key: str, title: str, metrics: Sequence[str], unit: str, *limits: Limit) -> Chart:
     said = course(subject.summary, *metrics)
-    return over_steps(subject, metrics, key=key, title=title, unit=unit, limits=limits, takeaway=said)
+    return over_steps_chart(subject, metrics, key=key, title=title, unit=unit, limits=limits, takeaway=said)
 
 
 PAGE = Page(

@@ -8,9 +8,9 @@ import pandas as pd
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.linter.columns import impossible_values, undefined_metrics
-from ratioscope.analysis.linter.verdict import ranges, verdict
+from ratioscope.analysis.linter.verdict import log_verdict, ranges
 from ratioscope.dashboard.figures import linter as figures
-from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.formats import plain_number, share
 from ratioscope.dashboard.sections.drift import rounding
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Page
@@ -69,7 +69,7 @@ def noise_floor(subject: Subject) -> list[Piece]:
         )
         return [Paragraph(unmeasured, small=True), *rounded]
     floors = steps[measured].dropna(how="all")
-    largest = "; ".join(f"{figures.FLOORS[name][0]}, at most {plain(floors[name].max())}" for name in measured)
+    largest = "; ".join(f"{figures.FLOORS[name][0]}, at most {plain_number(floors[name].max())}" for name in measured)
     said = Paragraph(f"Measured: {largest}. Values of 0 are not drawn on the logarithmic axis.", small=True)
     if not (floors > 0).any(axis=None):
         return [said, *rounded]
@@ -88,7 +88,7 @@ def undefined(subject: Subject) -> list[Table]:
 
 PAGE = Page(
     "linter", "Linter", "Can this log be trusted?", 105, ":material/fact_check:", own=True,
-    answer=lambda subject: verdict(subject.remarks),
+    answer=lambda subject: log_verdict(subject.remarks),
     tiles=("ratio_mean", "ratio_mean_z", "s_k_engine_bounded", "s_k_exact_z"),
     report=[
         checks,

@@ -9,10 +9,10 @@ import pandas as pd
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import metrics as figures
-from ratioscope.dashboard.formats import metric_label, number, plain
+from ratioscope.dashboard.formats import metric_label, metric_value, plain_number
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part
-from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
+from ratioscope.dashboard.sections.subject import Subject, chart, over_steps_chart
 from ratioscope.inert import one_line
 
 USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
@@ -61,7 +61,7 @@ def pinned(subject: Subject, chosen: Mapping[str, str]) -> list[Chart]:
         if key in CATALOGUE:
             unit = CATALOGUE[key].unit
             found.append(
-                over_steps(subject, [key], key=f"pin-{key}", title=label, takeaway=said, unit=unit, height=210)
+                over_steps_chart(subject, [key], key=f"pin-{key}", title=label, takeaway=said, unit=unit, height=210)
             )
         else:
             values = values_of(subject.shown, key)
@@ -96,7 +96,7 @@ def _extremes(key: str, values: "pd.Series[float]") -> str:
 
     def text(place: int) -> str:
         value = float(known.iloc[place])
-        return number(key, value) if key in CATALOGUE else plain(value)
+        return metric_value(key, value) if key in CATALOGUE else plain_number(value)
 
     return f"Lowest {text(low)} in step {known.index[low]}, highest {text(high)} in step {known.index[high]}."
 

@@ -160,12 +160,12 @@ def cell_text(cell: Cell) -> str:
     return cell.text if isinstance(cell, Quantity) else cell
 
 
-def numbers(frame: pd.DataFrame) -> pd.DataFrame:
+def chart_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """A chart's numbers with the index, where it says something, as the first column."""
     return frame.reset_index() if frame.index.name or not isinstance(frame.index, pd.RangeIndex) else frame
 
 
 def records(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """A chart's numbers as columns; undefined and infinite are left to the writer."""
-    table = numbers(frame)
+    table = chart_numbers(frame)
     return {str(name): table[name].tolist() for name in table.columns}

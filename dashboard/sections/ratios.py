@@ -9,7 +9,7 @@ from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
-from ratioscope.analysis.ratios.distributions import Level, Survival, by_step, survivals
+from ratioscope.analysis.ratios.distributions import RatioLevel, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
 from ratioscope.analysis.ratios.lengths import length_trap
 from ratioscope.catalogue import weights
@@ -20,7 +20,7 @@ from ratioscope.dashboard.figures.series import Limit
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece
 from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown, in_numbers, words
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps_chart
 from ratioscope.metric import SAMPLED
 
 CURRENT = "current/behavior"
@@ -116,7 +116,7 @@ def _left_out(subject: Subject, steps: tuple[int | None, int | None]) -> Piece:
     return chart(subject.mode, "left-out", "Rows without a usable ratio", draw, words, rows, by_step=True)
 
 
-def _survivals(subject: Subject, pair: str) -> dict[Level, Survival]:
+def _survivals(subject: Subject, pair: str) -> dict[RatioLevel, Survival]:
     return subject.compute(survivals, *subject.window(_TOKENS).steps, pair=pair)
 
 
@@ -131,7 +131,7 @@ def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
         f"Fitted to all tokens of {steps} pooled; headline, tile and limit are of single steps. Right: tokens that "
         "the first policy favours, left: tokens that it has abandoned."
     )
-    kinds: tuple[tuple[Level, str, str, str], ...] = (
+    kinds: tuple[tuple[RatioLevel, str, str, str], ...] = (
         ("token", "Tails of the token ratio", _SYMBOLS[pair], "tokens"),
         ("sequence", "Tails of the sequence ratio W", "W", "responses"),
     )
@@ -204,7 +204,7 @@ def tail_index(subject: Subject) -> list[Piece]:
 def sample_size(subject: Subject) -> Chart:
     """Effective sample size over the steps."""
     summary = subject.summary
-    return over_steps(
+    return over_steps_chart(
         subject, ("ess_token", "ess_seq"), key="ess", title="Effective sample size", unit="share of the sample",
         limits=(Limit(subject.opened.limits.ess, "limit"),),
         takeaway=sentences.cost(summary) if len(summary.values) else NO_STEP,
@@ -214,7 +214,7 @@ def sample_size(subject: Subject) -> Chart:
 def variance(subject: Subject) -> Chart:
     """χ² over the steps."""
     keys = ("chi2_token", "log1p_chi2_seq")
-    return over_steps(
+    return over_steps_chart(
         subject, keys, key="chi2", title="Variance of the weights (below 1e-9: rounding)", unit="χ²",
         logarithmic=True, limits=(Limit(subject.opened.limits.chi2, "limit"),),
         takeaway=course(subject.summary, *keys), beside=("chi2_seq",),

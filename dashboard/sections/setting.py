@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ratioscope.analysis.compare.configuration import flatten
+from ratioscope.analysis.compare.configuration import flatten_settings
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Paragraph, Table
 from ratioscope.dashboard.sections.page import Page
-from ratioscope.dashboard.sections.subject import Subject, where
+from ratioscope.dashboard.sections.subject import Subject, steps_in_words
 from ratioscope.manifest import Manifest
 
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
@@ -41,7 +41,7 @@ def origin(subject: Subject) -> list[Table]:
     """Where a run of another program comes from, what is assumed of it, and which columns it does not have; text of the
     log."""
     manifest = subject.opened.run.manifest
-    source = tuple((name, str(value)) for name, value in flatten(manifest.source) if value not in ("", None))
+    source = tuple((name, str(value)) for name, value in flatten_settings(manifest.source) if value not in ("", None))
     missing = tuple((name, str(why)) for name, why in manifest.missing.items())
     return [
         Table("Where it comes from", ("", ""), source),
@@ -64,7 +64,9 @@ def answer(subject: Subject) -> str:
     tokens, sequences = summary.values["n_tokens"].sum(), summary.values["n_sequences"].sum()
     held = f"{count(tokens)} tokens in " if subject.log.has_tokens else ""
     size = (
-        f"{where(int(steps[0]), int(steps[-1]))} with {held}{count(sequences)} responses" if len(steps) else "no step"
+        f"{steps_in_words(int(steps[0]), int(steps[-1]))} with {held}{count(sequences)} responses"
+        if len(steps)
+        else "no step"
     )
     named = str(manifest.algorithm.get("name", "an unknown algorithm"))
     if manifest.source.get("framework"):
@@ -79,7 +81,7 @@ def parts(subject: Subject) -> list[Table]:
     manifest, found = subject.opened.run.manifest, []
     for name in _PARTS:
         values: Mapping[str, Any] = getattr(manifest, name)
-        rows = tuple((key, str(value)) for key, value in flatten(values))
+        rows = tuple((key, str(value)) for key, value in flatten_settings(values))
         if rows:
             found.append(Table(name.capitalize(), ("Setting", "Value"), rows))
     return found

@@ -14,7 +14,7 @@ from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import count, estimate, is_share, plain, share
+from ratioscope.dashboard.formats import count, estimate, is_share, plain_number, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Page, Part, Shown, Written, in_numbers
@@ -32,7 +32,7 @@ def answer(subject: Subject) -> str:
     if not subject.log.has_ratios:
         return age.how_old(found)
     try:
-        return age.sentence(found, *_rests_on(subject))
+        return age.age_sentence(found, *_rests_on(subject))
     except RatioscopeError:
         return f"{age.how_old(found)} No token in {subject.window(TOKENS).words}."
 
@@ -46,7 +46,7 @@ def details(subject: Subject) -> list[Paragraph]:
     if not subject.log.has_ratios:
         return []
     tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
-    said = age.details(_versions(subject).lags, *_rests_on(subject))
+    said = age.age_details(_versions(subject).lags, *_rests_on(subject))
     return [Paragraph(f"{said} Of {subject.window(TOKENS).words}, {count(tokens)} tokens.".strip(), small=True)]
 
 
@@ -130,14 +130,14 @@ def filtered(found: FilterEffect) -> Table:
     after = estimate("s_k", of["staleness"], of["staleness_lower"], of["staleness_upper"])
     rows = (
         ("Dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
-        ("Staleness, plain form", plain(of["staleness_raw"]), after),
+        ("Staleness, plain form", plain_number(of["staleness_raw"]), after),
     )
     return Table("", ("", "As logged", "Filtered"), rows)
 
 
 def several_versions(subject: Subject) -> str:
     """How many responses have tokens of several versions, for a line that can be opened."""
-    return mixed_responses.sentence(_versions(subject).responses)
+    return mixed_responses.versions_sentence(_versions(subject).responses)
 
 
 def has_several_versions(subject: Subject) -> bool:
@@ -156,7 +156,7 @@ def versions(subject: Subject) -> list[Piece]:
         RatioscopeError: a file vanished while it was read.
     """
     found = _versions(subject).responses
-    sentence = mixed_responses.sentence(found)
+    sentence = mixed_responses.versions_sentence(found)
     if not found["several"].any():
         return [Paragraph(sentence, small=True)]
     draw = partial(figures.switching_share, found, steps=subject.steps)
@@ -190,7 +190,7 @@ def _by_versions(found: pd.DataFrame, where: str) -> Table:
     }
     rows = tuple(
         (f"{int(row['versions'])}", f"{int(row['responses']):,}", share(row["share"]),
-         *(plain(row[key]) for key in ("tokens", "lag", "spread")))
+         *(plain_number(row[key]) for key in ("tokens", "lag", "spread")))
         for row in found.to_dict("records")
     )  # fmt: skip
     title = f"Responses by number of policy versions, {where}"

@@ -19,13 +19,13 @@ from ratioscope.analysis.findings.words import FEW_GROUPS, are_few, listed
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.overview.verdict import Verdict, run_verdict
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.runs.window import Steps, Window, window_of
+from ratioscope.analysis.runs.window import FirstLast, Window, window_of
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.figures.kept import over_steps as drawn_over_steps
+from ratioscope.dashboard.figures.kept import over_steps_json as drawn_over_steps
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import interval, number
+from ratioscope.dashboard.formats import interval, metric_value
 from ratioscope.dashboard.sections.model import Block, Cell, Chart, Paragraph, Quantity, Table
 from ratioscope.errors import RatioscopeError
 from ratioscope.notes import Kind, text_of
@@ -43,7 +43,7 @@ class Subject:
     """A run and the steps of it that a report is about; for a page see `components.blocks.PageSubject`."""
 
     opened: Opened
-    steps: Steps = (None, None)
+    steps: FirstLast = (None, None)
     mode: theme.Mode = theme.LIGHT
     """The colours that figures are drawn in."""
     smoothing: int = 1
@@ -151,7 +151,7 @@ class Subject:
         """A metric in a step."""
         summary = self.summary
         value, low, high = (float(frame[key].loc[step]) for frame in (summary.values, summary.low, summary.high))
-        return Quantity(self.opened.run_id, key, step, value, number(key, value, low, high))
+        return Quantity(self.opened.run_id, key, step, value, metric_value(key, value, low, high))
 
 
 def is_logged(summary: StepSummary, key: str) -> bool:
@@ -177,7 +177,7 @@ def reason(subject: Subject, error: RatioscopeError) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def where(first: int, last: int) -> str:
+def steps_in_words(first: int, last: int) -> str:
     """Steps in words."""
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
@@ -197,7 +197,7 @@ def chart(
     return Chart(key, title, str(draw(mode).to_json()), takeaway, data, tuple(metrics), by_step)
 
 
-def over_steps(
+def over_steps_chart(
     subject: Subject,
     keys: Sequence[str],
     *,
@@ -228,7 +228,7 @@ def flat(chart: Chart) -> str:
     keys = [key for key in chart.metrics if key in chart.data and chart.data[key].notna().any()]
     if not chart.by_step or not keys or len(chart.data) < 2 or (chart.data[keys].nunique() > 1).any():
         return ""
-    told = [f"{CATALOGUE[key].title} {number(key, float(chart.data[key].dropna().iloc[0]))}" for key in keys]
+    told = [f"{CATALOGUE[key].title} {metric_value(key, float(chart.data[key].dropna().iloc[0]))}" for key in keys]
     return f"{'; '.join(told)} in every step."
 
 

@@ -9,19 +9,19 @@ import pandas as pd
 
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution, shares
-from ratioscope.analysis.tokens.attribution import sentence as carried
+from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, Attribution, shares
+from ratioscope.analysis.tokens.attribution import attribution_sentence as carried
 from ratioscope.analysis.tokens.contributions import (
     USUAL,
     Contributions,
     contributions,
+    contributions_sentence,
     has_parts,
-    sentence,
     stands_out,
 )
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.dashboard.figures import tokens as figures
-from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.formats import plain_number, share
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, chart
@@ -54,7 +54,7 @@ _COVERED = ("largest_deviation", "largest_chi2", "most_clipped")
 """Criteria that are a metric's parts."""
 
 
-def numbers(summary: StepSummary) -> list[str]:
+def sorted_by(summary: StepSummary) -> list[str]:
     """What the responses of a run can be sorted by, metrics and criteria; the first is the usual one."""
     metrics = [key for key in _NUMBERS if summary.values[key].notna().any()]
     needed = {name: _NEEDS.get(name, "ratio_max") for name in CRITERIA if name not in _COVERED}
@@ -64,7 +64,7 @@ def numbers(summary: StepSummary) -> list[str]:
 
 def usual(subject: Subject) -> str:
     """What responses are sorted by where nothing is asked for."""
-    return numbers(subject.opened.summary)[0]
+    return sorted_by(subject.opened.summary)[0]
 
 
 def answer(subject: Subject) -> str:
@@ -100,8 +100,8 @@ def told(found: Contributions, window: Window, step: int | None, of: Callable[[i
     """
     inside = named(found, step, of)
     if inside is found:
-        return sentence(found, window.words)
-    highest = sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
+        return contributions_sentence(found, window.words)
+    highest = contributions_sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
     return (
         f"Over {window.words} together no response stands out; in the step where this is highest one does: {highest}."
     )
@@ -145,7 +145,7 @@ def owners(subject: Subject) -> list[str]:
 
 def measures(subject: Subject) -> list[str]:
     """The sums that the log gives."""
-    return [name for name in MEASURES if name != "update" or subject.log.has_update]
+    return [name for name in OWNED_SUMS if name != "update" or subject.log.has_update]
 
 
 def owned(
@@ -164,7 +164,7 @@ def extremes(subject: Subject) -> Chart:
     largest = subject.summary.values["ratio_max"].dropna()
     said = "No step has a ratio."
     if len(largest):
-        said = f"The largest token ratio is {plain(largest.max())}, in step {largest.idxmax()}."
+        said = f"The largest token ratio is {plain_number(largest.max())}, in step {largest.idxmax()}."
     draw = partial(figures.extremes, subject.shown, steps=subject.steps)
     title, columns = "The most extreme tokens of each step", list(figures.COLUMNS)
     return chart(subject.mode, "extremes", title, draw, said, subject.shown.values[columns], columns, by_step=True)
@@ -173,7 +173,7 @@ def extremes(subject: Subject) -> Chart:
 def _worst(subject: Subject, window: Window) -> Piece:
     found = subject.compute(contributions, usual(subject), *window.steps, limit=_WORST)
     if not len(found.frame):
-        return Paragraph(sentence(found, window.words))
+        return Paragraph(contributions_sentence(found, window.words))
     by = f"by their part of {found.what}" if found.half else f"by {found.what}"
     return _table(found.frame, f"The {len(found.frame)} largest of {window.words} {by}")
 
@@ -183,9 +183,9 @@ def _table(worst: pd.DataFrame, title: str) -> Table:
         "Step / response": lambda row: f"{int(row['step'])} / {int(row['seq_id'])}",
         "Share": lambda row: share(row["share"]),
         "Token": lambda row: _text(row["token"]) if pd.notna(row["token"]) else _NONE,
-        "ρ": lambda row: plain(row["ratio"]),
-        "log W": lambda row: plain(row["log_w"]),
-        "Reward": lambda row: plain(row["reward"]),
+        "ρ": lambda row: plain_number(row["ratio"]),
+        "log W": lambda row: plain_number(row["log_w"]),
+        "Reward": lambda row: plain_number(row["reward"]),
         "Tokens": lambda row: f"{int(row['n_tokens']):,}" if pd.notna(row["n_tokens"]) else _NONE,
         "Prompt": lambda row: _text(row["prompt"]),
         "Text": lambda row: _text(row["response"]),

@@ -13,11 +13,11 @@ from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard.figures import variance as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import plain, share
+from ratioscope.dashboard.formats import plain_number, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, Shown, in_numbers
-from ratioscope.dashboard.sections.subject import Subject, chart, over_steps
+from ratioscope.dashboard.sections.subject import Subject, chart, over_steps_chart
 from ratioscope.sources import titled
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def answer(subject: Subject) -> str:
     return _answer(subject).sentence
 
 
-def _answer(subject: Subject) -> failure_mode.Answer:
+def _answer(subject: Subject) -> failure_mode.FailureModeAnswer:
     return failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
 
 
@@ -53,7 +53,7 @@ def remedies(subject: Subject) -> list[Paragraph]:
 def rests_on(subject: Subject) -> list[Piece]:
     """What the answer rests on: where the off-policyness comes from, what is doubtful, and the medians."""
     found = _answer(subject)
-    rows = tuple((number.label.removesuffix(", median"), plain(number.value)) for number in found.numbers)
+    rows = tuple((number.label.removesuffix(", median"), plain_number(number.value)) for number in found.numbers)
     said = [Paragraph(found.rests_on, small=True)] if found.rests_on else []
     return [*said, Table("Medians over these steps", ("Metric", "Median"), rows)]
 
@@ -77,7 +77,7 @@ def blind_spot(subject: Subject) -> list[Chart]:
 
 def growth(subject: Subject) -> Chart:
     """χ² of whole responses, measured and as the tokens predict it."""
-    return over_steps(
+    return over_steps_chart(
         subject, LEVELS[:2], key="growth",
         title="log(1 + χ²) of responses: measured, and predicted", unit="nats",
         takeaway=failure_mode.growth_sentence(subject.summary), beside=("chi2_token", "response_length"),
@@ -86,7 +86,7 @@ def growth(subject: Subject) -> Chart:
 
 def sample_size(subject: Subject) -> Chart:
     """Effective sample size of tokens and responses."""
-    return over_steps(
+    return over_steps_chart(
         subject, LEVELS[2:], key="variance-ess", unit="share of the sample",
         title="Effective sample size of tokens and responses", limits=(Limit(subject.opened.limits.ess, "limit"),),
         takeaway="Share of the tokens and of the responses that importance weights leave effective.",
@@ -158,8 +158,11 @@ def _caps_table(found: "Truncation") -> Table:
     doubted = {key: found.doubted(key) for key in words}
     rows = tuple(
         (
-            "none" if cap == float("inf") else plain(cap),
-            *(write(caps[key].iloc[place]) for key, write in zip(words, (plain, plain, share), strict=True)),
+            "none" if cap == float("inf") else plain_number(cap),
+            *(
+                write(caps[key].iloc[place])
+                for key, write in zip(words, (plain_number, plain_number, share), strict=True)
+            ),
             ", ".join(word for key, word in words.items() if doubted[key].iloc[place]),
         )
         for place, cap in enumerate(caps.index)
@@ -223,7 +226,7 @@ def probes_table(found: pd.DataFrame) -> Piece:
 def _with_error(value: float, error: float) -> str:
     """A probe's estimate ± its standard error, both to the error's second digit."""
     ends = value - error, value + error
-    return plain(value, *ends) + ("" if pd.isna(error) else f" ± {plain(error, *ends)}")
+    return plain_number(value, *ends) + ("" if pd.isna(error) else f" ± {plain_number(error, *ends)}")
 
 
 def _main(subject: Subject) -> list[Shown]:

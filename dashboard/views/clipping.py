@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.clipping.rule_shape import replay_sentence
-from ratioscope.analysis.what_if import Curve, Rule
+from ratioscope.analysis.what_if import MeasureCurve, Rule
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw
 from ratioscope.dashboard.components.chart import step_chart
@@ -14,7 +14,7 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import clipping
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
-from ratioscope.dashboard.views.what_if import place_of, what_if
+from ratioscope.dashboard.views.what_if import place_of_tokens, what_if
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
@@ -26,7 +26,7 @@ def whatif(subject: Subject) -> None:
 
 def gradient(subject: Subject) -> None:
     """Where the gradient comes from, before and behind the gate."""
-    place = place_of(subject.opened)
+    place = place_of_tokens(subject.opened)
     own = own_of(place.window).rule
     try:
         before = shares_of(place, str(own)) if own else None
@@ -37,7 +37,7 @@ def gradient(subject: Subject) -> None:
 
 def replay(subject: Subject) -> None:
     """Raw beside applied: the stated gate replayed on the log-probs, and the clipping that was logged."""
-    summary, place = subject.opened.summary, place_of(subject.opened)
+    summary, place = subject.opened.summary, place_of_tokens(subject.opened)
     own: Rule | None = own_of(place.window).rule
     if own is None:
         return
@@ -50,7 +50,7 @@ def replay(subject: Subject) -> None:
     gate = pd.Series(curve.values, index=list(replayed.steps))
     logged = summary.values["clip_fraction"]
     inside = logged.loc[place.window.first : place.window.last]
-    lines = {"logged": (list(inside.index), Curve.bare(inside.to_numpy(dtype=float)))}
+    lines = {"logged": (list(inside.index), MeasureCurve.bare(inside.to_numpy(dtype=float)))}
     frame = pd.DataFrame({"logged": inside, "gate, replayed": gate})
     if start is not None and start.curves["clip_fraction"] is not None:
         # After several passes the ratios have moved: raw is what the gate says of the data as they came.

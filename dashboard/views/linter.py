@@ -12,15 +12,15 @@ from ratioscope.analysis.findings.finding import Finding, Number, Outcome, Sever
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import interval_text
 from ratioscope.analysis.linter import CHECKS, lint
-from ratioscope.analysis.linter.columns import columns, impossible_values
-from ratioscope.analysis.linter.verdict import ranges, verdict
+from ratioscope.analysis.linter.columns import declared_columns, impossible_values
+from ratioscope.analysis.linter.verdict import log_verdict, ranges
 from ratioscope.analysis.runs.window import Window
 from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.components.blocks import draw, page_subject
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
-from ratioscope.dashboard.formats import escape, plain
+from ratioscope.dashboard.formats import escape, plain_number
 from ratioscope.dashboard.sections import linter
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.session import session
@@ -92,7 +92,7 @@ def render() -> None:
             return
         _remarks(opened, checked)
     with slot:
-        answer(verdict(checked.remarks))
+        answer(log_verdict(checked.remarks))
 
 
 def _wants_everything(opened: Opened) -> bool:
@@ -245,14 +245,14 @@ def _show_examples(remark: Finding, opened: Opened) -> None:
 def _quote(number: Number) -> str:
     whole = number.value >= 1000 and float(number.value).is_integer()
     ends = number.low, number.high
-    text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain(number.value, *ends)}"
-    if interval := interval_text(*ends, *(plain(end, *ends) for end in ends)):
+    text = f"{number.label}: {number.value:,.0f}" if whole else f"{number.label}: {plain_number(number.value, *ends)}"
+    if interval := interval_text(*ends, *(plain_number(end, *ends) for end in ends)):
         return f"{text} (95%: {interval})"
     return f"{text} ({number.note})" if number.note else text
 
 
 def _schema(subject: Subject) -> None:
-    found = subject.compute(columns)
+    found = subject.compute(declared_columns)
     absent = found[~found["required"] & ~(found["logged"] > 0)]
     tokens = found[found["table"] == "tokens"]
     counts = (

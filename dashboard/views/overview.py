@@ -12,7 +12,7 @@ from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.answers import answers
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
-from ratioscope.dashboard.components.finding_card import details, show_me
+from ratioscope.dashboard.components.finding_card import finding_details, show_me
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
@@ -88,7 +88,7 @@ def _finding(subject: PageSubject, finding: Finding, above: Container[str]) -> N
     word, icon = finding.severity.word.capitalize(), theme.SEVERITY_ICON[finding.severity]
     with fold(f"finding-{finding.rule}", word, finding.sentence, icon=icon) as door:
         if door.open:
-            details(finding, subject.opened.run_id)
+            finding_details(finding, subject.opened.run_id)
             chart = findings.evidence_chart(subject, finding, 240, subject.steps)
             if chart and chart.key not in above:
                 draw(chart)
@@ -106,7 +106,7 @@ def _notices(subject: PageSubject) -> None:
             for finding in found:
                 with st.container(border=True, gap="xsmall"):
                     st.markdown(f"**{escape(finding.sentence)}**")
-                    details(finding, subject.opened.run_id)
+                    finding_details(finding, subject.opened.run_id)
 
 
 def _origin(subject: PageSubject) -> None:

@@ -19,7 +19,7 @@ from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.ordered import Made, Order
 from ratioscope.dashboard.report.write import contents
 from ratioscope.dashboard.sections import PAGES, SECTIONS
-from ratioscope.dashboard.sections.subject import where
+from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
@@ -136,7 +136,7 @@ def _order(opened: list[Opened]) -> Order | None:
             st.caption("PDF and Markdown need Chromium or Chrome on this machine (on Debian: apt install chromium).")
         first, last = state.step_range()
         if first is not None and last is not None:
-            st.badge(where(first, last), icon=":material/straighten:", color="blue")
+            st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
     if not pages and not several:
         st.info("Choose at least one page.", icon=":material/info:")

@@ -24,12 +24,12 @@ from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.run_list import (
     NO_STEP_YET,
     ORDERS,
-    Line,
+    RunLine,
     line,
     run_table,
 )
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.load import load
+from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.session import drawing, rested, session
@@ -87,7 +87,7 @@ def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
         reader.ask(known)
         if not drawn:  # the page has just been drawn
             drawn.append(_stamp(live, places))
-        elif not (rested() and load.has_spare(session().drawn)):
+        elif not (rested() and server_load.has_spare(session().drawn)):
             return
         elif _stamp(live, places) != drawn[0]:
             state.listed_runs.clear()
@@ -159,13 +159,13 @@ def _list(known: list[Listed]) -> None:
     _problems(lines)
 
 
-def _inventory(lines: list[Line]) -> str:
+def _inventory(lines: list[RunLine]) -> str:
     readable = [one for one in lines if not one.problem and one.finding != NO_STEP_YET]
     worst = [one.headline.worst for one in readable if one.headline]
     return inventory([one.status for one in lines], worst, unread=len(readable) - len(worst))
 
 
-def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
+def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool]:
     """The lines to show in their order, and whether that is a selection."""
     bar = st.container(key="runs-filters", horizontal=True, vertical_alignment="bottom", gap="small")
     words = bar.text_input(
@@ -190,7 +190,7 @@ def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
     tags = choose("Tag", "tag", sorted({text for one in lines for text in one.tags}))
     by = bar.selectbox("Order", list(ORDERS), key="order", bind="query-params", width=140)
 
-    def fits(one: Line) -> bool:
+    def fits(one: RunLine) -> bool:
         return (
             (not severities or one.severity in severities)
             and (not rules or one.rule in rules)
@@ -207,7 +207,7 @@ def _filter(lines: list[Line]) -> tuple[list[Line], bool]:
     return shown, bool(words.strip() or severities or rules or states or algorithms or tags)
 
 
-def _table(shown: list[Line], lines: list[Line]) -> list[Line]:
+def _table(shown: list[RunLine], lines: list[RunLine]) -> list[RunLine]:
     """The table; a tick belongs to a run, so it stays when the rows are others or in another order.
 
     Returns:
@@ -232,7 +232,7 @@ def _table(shown: list[Line], lines: list[Line]) -> list[Line]:
     return chosen
 
 
-def _actions(chosen: list[Line], hidden: int) -> None:
+def _actions(chosen: list[RunLine], hidden: int) -> None:
     ids = [one.run.run_id for one in chosen]
     if st.button("Open", disabled=len(ids) != 1, icon=":material/open_in_new:", shortcut="Alt+O"):
         _go("overview", ids)
@@ -256,7 +256,7 @@ def _still_reading(left: int) -> None:
         st.caption(f"Reading rewards and findings, {left:,} run{'s' * (left > 1)} to go.")
 
 
-def _about(one: Line) -> None:
+def _about(one: RunLine) -> None:
     """What the selected run's manifest and the user say about the run."""
     manifest = one.run.manifest
     with st.container(border=True):
@@ -296,7 +296,7 @@ def _save(run: Listed, annotation: Annotation) -> None:
     st.rerun()
 
 
-def _problems(lines: list[Line], most: int = 20) -> None:
+def _problems(lines: list[RunLine], most: int = 20) -> None:
     """Why runs cannot be read, run by run."""
     problems = [one.problem for one in lines if one.problem]
     if not problems:

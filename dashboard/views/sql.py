@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.sql import LONGEST_QUERY, Answer, Documented, Limits, QueryError, ask, documented
-from ratioscope.analysis.sql.examples import Example, examples
+from ratioscope.analysis.sql import LONGEST_QUERY, Documented, QueryError, QueryLimits, QueryResult, ask, documented
+from ratioscope.analysis.sql.examples import ExampleQuery, example_queries
 from ratioscope.analysis.sql.tables import extent
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart
@@ -52,7 +52,7 @@ def render() -> None:
 
 
 def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:
-    offered = {example.question: example for example in examples(tables)}
+    offered = {example.question: example for example in example_queries(tables)}
     first, last = state.window(opened).steps
 
     def take() -> None:
@@ -65,7 +65,7 @@ def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:
     st.pills("Questions to start from", list(offered), key="example", on_change=take)
 
 
-def _draw_as(example: Example) -> None:
+def _draw_as(example: ExampleQuery) -> None:
     drawn = example.drawn
     st.session_state["show"] = "Chart" if drawn else "Table"
     if drawn:
@@ -95,7 +95,7 @@ def _editor() -> str:
             max_chars=LONGEST_QUERY,
             placeholder="select step, avg(exp(log_rho)) as mean_ratio\nfrom tokens\ngroup by step\norder by step",
         )
-        limits = Limits()
+        limits = QueryLimits()
         with st.container(horizontal=True, vertical_alignment="center"):
             st.form_submit_button(
                 "Run", type="primary", icon=":material/play_arrow:", on_click=_forget, help="Ctrl+Enter"
@@ -125,14 +125,14 @@ def _outcome(opened: Opened, sql: str) -> Asked | None:
     with slot.container(horizontal=True, vertical_alignment="center"):
         st.button("Stop", icon=":material/stop:", key="sql-stop", on_click=_stop, args=(asked,))
         elapsed = st.empty()
-    limits = Limits()
+    limits = QueryLimits()
 
     def tick(seconds: float) -> None:
         # Streamlit ends the script here when the reader has gone on, and that ends the query.
         elapsed.caption(f"Running: {seconds:.0f} s of at most {limits.seconds:g} s")
 
     tick(0.0)
-    outcome: Answer | QueryError
+    outcome: QueryResult | QueryError
     try:
         outcome = ask(opened.run, opened.summary, sql, limits, tick)
     except QueryError as error:
@@ -179,7 +179,7 @@ def _schema(tables: Sequence[Documented]) -> None:
         )
 
 
-def _result(opened: Opened, found: Answer, steps: int) -> None:
+def _result(opened: Opened, found: QueryResult, steps: int) -> None:
     table = found.table
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(

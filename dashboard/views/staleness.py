@@ -17,7 +17,7 @@ from ratioscope.dashboard.components.blocks import draw, draw_computed
 from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures import staleness as figures
-from ratioscope.dashboard.formats import count, plain
+from ratioscope.dashboard.formats import count, plain_number
 from ratioscope.dashboard.sections import staleness
 from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
@@ -59,7 +59,7 @@ def byage(subject: Subject) -> None:
 def _tokens(window: Window, most: int | None) -> what_if.Tokens | None:
     """None: these steps hold no usable token."""
     try:
-        return what_if.load(window.run(), *window.steps, most)
+        return what_if.load_tokens(window.run(), *window.steps, most)
     except RatioscopeError:
         return None
 
@@ -137,7 +137,7 @@ def _what_if(opened: Opened, window: Window) -> None:
 
 
 def _filtered(found: age_filters.FilterEffect) -> None:
-    st.markdown(age_filters.sentence(found))
+    st.markdown(age_filters.filter_sentence(found))
     if not np.isnan(found.numbers.values["kept_tokens"]):
         draw(staleness.filtered(found))
 
@@ -161,8 +161,8 @@ def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None
             ),
             key=f"{column}-{'stale' if name == 'ε_stale' else 'lag'}",
             title=f"{title}, by {name}",
-            takeaway=f"{title}: {plain(float(ends.iloc[0]))} at {name} {curve.index[0]:g}, "
-            f"{plain(float(ends.iloc[1]))} at {curve.index[-1]:g}.",
+            takeaway=f"{title}: {plain_number(float(ends.iloc[0]))} at {name} {curve.index[0]:g}, "
+            f"{plain_number(float(ends.iloc[1]))} at {curve.index[-1]:g}.",
             data=curve,
         )
 

@@ -9,9 +9,9 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.analysis.runs.window import Window
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, Attribution
-from ratioscope.analysis.tokens.attribution import sentence as carried
-from ratioscope.analysis.tokens.contributions import Contributions, sentence
+from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, Attribution
+from ratioscope.analysis.tokens.attribution import attribution_sentence as carried
+from ratioscope.analysis.tokens.contributions import Contributions, contributions_sentence
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject, say
@@ -22,8 +22,8 @@ from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
 from ratioscope.dashboard.components.sequences import (
     by_picker,
+    criterion_label,
     in_the_plain_form,
-    label,
     position_of,
     sequence_table,
     worst,
@@ -87,7 +87,7 @@ def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]
     picker, scope = st.columns([3, 2], vertical_alignment="bottom")
     with picker:
         asked = st.query_params.get("show", "")
-        by = by_picker("by", tokens.numbers(subject.opened.summary), asked=asked, in_url=True)
+        by = by_picker("by", tokens.sorted_by(subject.opened.summary), asked=asked, in_url=True)
     step, every = url_number("step"), subject.window(tokens.TOKENS)
     if window.first == window.last == step:
         with scope:
@@ -131,7 +131,7 @@ def _worst(
     chosen = (step, seq_id) if step is not None and seq_id is not None else None
     if found is None or not len(found.frame):
         if found is not None:
-            st.info(escape(sentence(found, window.words)))
+            st.info(escape(contributions_sentence(found, window.words)))
         return (*chosen, None) if chosen else None
     frame = found.frame
     named = tokens.named(found, highest, partial(_of, window, by)).frame
@@ -145,7 +145,7 @@ def _worst(
     sequence_table(
         frame,
         key="worst",
-        alt=f"The first {len(frame)} responses of {window.words} by: {label(by)}",
+        alt=f"The first {len(frame)} responses of {window.words} by: {criterion_label(by)}",
         what=found.what,
         chosen=shown,
         on_choice=choose,
@@ -168,7 +168,7 @@ def _owned(subject: Subject, window: Window) -> None:
         measure = st.selectbox(
             "Sum",
             tokens.measures(subject),
-            format_func=lambda name: MEASURES[name].symbol,
+            format_func=lambda name: OWNED_SUMS[name].symbol,
             key="measure",
             bind="query-params",
         )

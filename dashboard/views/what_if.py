@@ -12,12 +12,12 @@ from ratioscope.analysis.what_if import (
     Digest,
     Rule,
     Tokens,
+    change_sentence,
     changed_most,
     described,
-    evaluate,
-    is_share,
+    evaluate_rule,
+    is_measure_share,
     load_in_parts,
-    sentence,
     swept,
     value_of,
 )
@@ -27,7 +27,7 @@ from ratioscope.dashboard.components.chart import plain_chart, step_chart
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.judged import (
     MOST_TOKENS,
-    Place,
+    TokensPlace,
     density_of,
     digest_of,
     own_of,
@@ -40,7 +40,7 @@ from ratioscope.dashboard.components.judged import (
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.session import session
-from ratioscope.dashboard.views.what_if_numbers import number, table, tiles
+from ratioscope.dashboard.views.what_if_numbers import measure_value, rules_table, tiles
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 from ratioscope.parameters import PARAMETERS
@@ -56,7 +56,7 @@ SWEPT = (
 _LIVE_TOKENS, _TOKENS = 200_000, 500_000
 
 
-def place_of(opened: Opened, *, everything: bool = False) -> Place:
+def place_of_tokens(opened: Opened, *, everything: bool = False) -> TokensPlace:
     """The tokens that the page looks at: the brushed steps, else the latest ones, else all."""
     sizes = opened.summary.values["n_tokens"]
     if everything and state.step_range()[0] is None:
@@ -64,7 +64,7 @@ def place_of(opened: Opened, *, everything: bool = False) -> Place:
     else:
         # A live run brings new tokens every few seconds.
         window = state.window(opened, _LIVE_TOKENS if opened.run.status == "running" else _TOKENS)
-    return Place(window, int(sizes.loc[window.first : window.last].sum()))
+    return TokensPlace(window, int(sizes.loc[window.first : window.last].sum()))
 
 
 @st.fragment
@@ -117,9 +117,9 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         _curves(before, after, name, steps, figures.CURVES[:2])
     with fold("table", "Every measure", "with intervals, and what each means") as door:
         if door.open:
-            table(before, after, name, same=same)
+            rules_table(before, after, name, same=same)
             if not same:
-                st.caption(escape(sentence(before, after)))
+                st.caption(escape(change_sentence(before, after)))
     with fold("sweep-over", "Sweep a parameter", "a measure over its whole range") as door:
         if door.open:
             _sweep(opened, place, base, rule, name)
@@ -133,9 +133,9 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
             _curves(before, after, name, steps, figures.CURVES[2:])
 
 
-def _place(opened: Opened) -> Place:
+def _place(opened: Opened) -> TokensPlace:
     """Which tokens are used; all steps can be chosen where the default is the latest."""
-    latest, all_of = place_of(opened), place_of(opened, everything=True)
+    latest, all_of = place_of_tokens(opened), place_of_tokens(opened, everything=True)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         place = latest
         if latest != all_of:
@@ -156,7 +156,7 @@ def _place(opened: Opened) -> Place:
     return place
 
 
-def _digests(opened: Opened, place: Place, tokens: Tokens, base: Rule, rule: Rule) -> tuple[Digest, Digest]:
+def _digests(opened: Opened, place: TokensPlace, tokens: Tokens, base: Rule, rule: Rule) -> tuple[Digest, Digest]:
     """The numbers of both rules: of all tokens, or of the sample until the exact ones are asked for."""
     before, after = digest_of(place, str(base)), digest_of(place, str(rule))
     if place.sampled:
@@ -192,7 +192,7 @@ def _preview(fraction: float) -> None:
 
 def _exactly(
     opened: Opened,
-    place: Place,
+    place: TokensPlace,
     rules: list[Rule],
     curves: tuple[str, ...] = (),
     keys: tuple[str, ...] | None = None,
@@ -205,7 +205,7 @@ def _exactly(
         parts = load_in_parts(place.window.run(), sizes, MOST_TOKENS // 2)  # type: ignore[assignment]
     words = f"Reading {count(place.n_tokens)} tokens" + (f" by {len(rules)} rules" if len(rules) > 2 else "")
     try:
-        work = evaluate(rules, parts, keys=keys, curves=curves)
+        work = evaluate_rule(rules, parts, keys=keys, curves=curves)
         return with_progress(work, place.n_tokens * len(rules), words)
     except RatioscopeError as error:
         st.text(safe(error))
@@ -224,10 +224,10 @@ def _curves(
                 which: pd.Series(curve.values, index=list(index))
                 for which, (index, curve) in curves.items() if curve is not None
             }).rename_axis("step")  # fmt: skip
-            a, b = (number(key, digest.values[key]) for digest in (before, after))
+            a, b = (measure_value(key, digest.values[key]) for digest in (before, after))
             with column:
                 step_chart(
-                    figures.against(curves, state.mode(), share=is_share(key), steps=steps),
+                    figures.against(curves, state.mode(), share=is_measure_share(key), steps=steps),
                     key=f"whatif-{key}",
                     title=title,
                     takeaway=f"{title} step by step: {name} {a}, what-if {b} over all of them. {definition}",
@@ -238,7 +238,7 @@ def _curves(
                         st.caption(f"{which}: {escape(digest.overall.notes.get(key) or 'undefined')}.")
 
 
-def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
+def _gates(place: TokensPlace, base: Rule, rule: Rule, name: str) -> None:
     seen = density_of(place)
     rules = {name: base} | ({} if str(base) == str(rule) else {"what-if": rule})
     shapes = {which: profile(each, seen) for which, each in rules.items()}
@@ -263,7 +263,7 @@ def _gates(place: Place, base: Rule, rule: Rule, name: str) -> None:
             st.caption(f"{which}: {words}.")
 
 
-def _sweep(opened: Opened, place: Place, base: Rule, rule: Rule, name: str) -> None:
+def _sweep(opened: Opened, place: TokensPlace, base: Rule, rule: Rule, name: str) -> None:
     if not rule.parameters:
         st.markdown("## Sweep")
         st.caption("This rule has no parameter to sweep.")
@@ -311,15 +311,15 @@ def _draw_sweep(frame: pd.DataFrame, key: str, parameter: str, base: Rule, rule:
     if parameter in base.parameters:
         applied = value_of(base, parameter)
         marks = {name: applied} | (marks if applied != marks["what-if"] else {})
-    ends = [number(key, float(frame[key].iloc[place])) for place in (0, -1)]
+    ends = [measure_value(key, float(frame[key].iloc[place])) for place in (0, -1)]
     plain_chart(
-        figures.sweep(
+        figures.sweep_figure(
             frame,
             key,
             state.mode(),
             x_title=PARAMETERS[parameter].symbol,
             y_title=title,
-            share=is_share(key),
+            share=is_measure_share(key),
             marks=marks,
             logarithmic=PARAMETERS[parameter].scale.logarithmic,
         ),

@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.findings.numbers import interval_text
-from ratioscope.analysis.what_if import Digest, described, is_share
-from ratioscope.dashboard.formats import escape, plain, share
+from ratioscope.analysis.what_if import Digest, described, is_measure_share
+from ratioscope.dashboard.formats import escape, plain_number, share
 from ratioscope.notes import text_of
 
 TILES = ("clip_fraction", "kept_gradient", "ess", "bias_proxy")
@@ -18,9 +18,9 @@ TABLE = (
 )  # fmt: skip
 
 
-def number(key: str, value: float, low: float = nan, high: float = nan) -> str:
+def measure_value(key: str, value: float, low: float = nan, high: float = nan) -> str:
     """A measure as it is written: a share in percent; with its interval's ends, as exact as they are."""
-    return share(value, low, high) if is_share(key) else plain(value, low, high)
+    return share(value, low, high) if is_measure_share(key) else plain_number(value, low, high)
 
 
 def tiles(before: Digest, after: Digest, name: str) -> None:
@@ -30,12 +30,12 @@ def tiles(before: Digest, after: Digest, name: str) -> None:
     for key, column in zip(TILES, columns, strict=True):
         title, definition = described(key)
         value, note = after.values[key], text_of(after.overall.notes.get(key))
-        beside = [f"{name} {number(key, before.values[key])}"] if name else []
+        beside = [f"{name} {measure_value(key, before.values[key])}"] if name else []
         beside += ["unreliable"] if after.overall.unreliable(key) else []
         with column:
             st.metric(
                 title,
-                number(key, value),
+                measure_value(key, value),
                 delta=note if pd.isna(value) else " · ".join(beside) or None,
                 delta_color="off",
                 delta_arrow="off",
@@ -44,7 +44,7 @@ def tiles(before: Digest, after: Digest, name: str) -> None:
             )
 
 
-def table(before: Digest, after: Digest, name: str, *, same: bool) -> None:
+def rules_table(before: Digest, after: Digest, name: str, *, same: bool) -> None:
     """Both rules and their difference; of the same rule its numbers once."""
     rows = []
     for key in TABLE:
@@ -58,7 +58,7 @@ def table(before: Digest, after: Digest, name: str, *, same: bool) -> None:
             "Measure": title,
             name: _estimate(key, before),
             "what-if": _estimate(key, after),
-            "difference": ("+" if difference > 0 else "") + number(key, difference) if isfinite(difference) else "–",
+            "difference": f"{'+' * (difference > 0)}{measure_value(key, difference)}" if isfinite(difference) else "–",
             "doubt": both or "; ".join(f"{which}: {note}" for which, note in notes.items() if note),
             "definition": definition,
         })  # fmt: skip
@@ -93,6 +93,8 @@ def _estimate(key: str, digest: Digest) -> str:
     value, interval = digest.values[key], digest.overall.intervals.get(key)
     unreliable = "unreliable" if digest.overall.unreliable(key) else ""
     if not interval:
-        return f"{number(key, value)} (unreliable)" if unreliable else number(key, value)
-    text, low, high = (number(key, each, interval.low, interval.high) for each in (value, interval.low, interval.high))
+        return f"{measure_value(key, value)} (unreliable)" if unreliable else measure_value(key, value)
+    text, low, high = (
+        measure_value(key, each, interval.low, interval.high) for each in (value, interval.low, interval.high)
+    )
     return f"{text} ({', '.join(filter(None, (unreliable, interval_text(*interval, low, high))))})"

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from ratioscope import __version__
-from ratioscope.analysis.findings.news import Reported, reported_from_json, reported_to_json
+from ratioscope.analysis.findings.news import SeverityByRule, reported_from_json, reported_to_json
 from ratioscope.cache import own_folder
-from ratioscope.dashboard.report.target import check_folder
-from ratioscope.dashboard.terminal import say
+from ratioscope.dashboard.report.target import check_target_folder
+from ratioscope.dashboard.terminal import print_line
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe_values
 from ratioscope.manifest import now
@@ -61,7 +61,7 @@ class Terminal:
     is_new = False
 
     def deliver(self, alert: Alert) -> None:
-        say(f"{alert['severity']:<9} {one_line(alert['run'])}: {one_line(alert['sentence'])}")
+        print_line(f"{alert['severity']:<9} {one_line(alert['run'])}: {one_line(alert['sentence'])}")
 
 
 class LinesFile:
@@ -72,7 +72,7 @@ class LinesFile:
     """
 
     def __init__(self, path: Path) -> None:
-        check_folder(path.parent)
+        check_target_folder(path.parent)
         self._path = path
         self.identity = f"file {path.resolve()}"
         try:
@@ -136,26 +136,26 @@ class Memory:
     """What was reported to each listener about each run, kept in the cache folder: a restart repeats nothing."""
 
     def __init__(self) -> None:
-        self._reported: dict[tuple[str, str], Reported] = {}
+        self._reported: dict[tuple[str, str], SeverityByRule] = {}
 
-    def reported(self, listener: Listener, run_key: str) -> Reported:
+    def reported(self, listener: Listener, run_key: str) -> SeverityByRule:
         """The worst severity by rule; empty for what was never reported or can no longer be read."""
         key = (listener.identity, run_key)
         if key not in self._reported:
             self._reported[key] = {}
             if listener.is_new:
                 return self._reported[key]
-            place = place_of("alerts", *key)
+            place = memory_place("alerts", *key)
             with suppress(OSError, ValueError):
                 if place is not None:
                     self._reported[key] = reported_from_json(json.loads(place.read_text(encoding="utf-8")))
         return self._reported[key]
 
-    def keep(self, listener: Listener, run_key: str, reported: Reported) -> None:
+    def keep(self, listener: Listener, run_key: str, reported: SeverityByRule) -> None:
         """Remember; on disk, too, where that can be written."""
         key = (listener.identity, run_key)
         self._reported[key] = dict(reported)
-        place = place_of("alerts", *key)
+        place = memory_place("alerts", *key)
         with suppress(OSError):
             if place is not None:
                 replace_atomically(place, json.dumps(reported_to_json(reported)).encode(), private=True)
@@ -180,7 +180,7 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def place_of(purpose: str, identity: str, run_key: str) -> Path | None:
+def memory_place(purpose: str, identity: str, run_key: str) -> Path | None:
     """Where it is remembered what was sent of a run; named by a hash: a webhook's address may be a secret.
 
     None: nowhere, because others could write there what was not sent.

@@ -14,8 +14,8 @@ import numpy as np
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
-from ratioscope.analysis.overview.sentences import headline as answer_of
-from ratioscope.analysis.runs.store import signature
+from ratioscope.analysis.overview.sentences import overview_headline as answer_of
+from ratioscope.analysis.runs.store import run_signature
 from ratioscope.cache import entry_of
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.errors import RatioscopeError
@@ -55,11 +55,11 @@ class Headline:
         return cls(**fields | {"reward": tuple(fields["reward"])})
 
 
-def headline(folder: Path, *, compute: bool = True) -> Headline | None:
+def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     """The headline of a run, from disk where it is known there; None when it is not and may not be computed."""
     try:
         limits = limits_of(folder)
-        kept = entry_of("headlines", str(folder.resolve()), signature(folder), repr(limits))
+        kept = entry_of("headlines", str(folder.resolve()), run_signature(folder), repr(limits))
         known = kept.read(Headline.read)
         if known is not None:
             return known
@@ -88,6 +88,6 @@ def headline(folder: Path, *, compute: bool = True) -> Headline | None:
 def found(folder: Path) -> Headline:
     """The headline of a run, whatever is wrong with it: the others are read, and it is not read for ever."""
     try:
-        return headline(folder) or Headline()
+        return read_headline(folder) or Headline()
     except Exception as error:  # noqa: BLE001 - one run that cannot be read must not end the list
         return Headline(problem=f"{folder}: cannot be read ({type(error).__name__}).")

@@ -16,7 +16,7 @@ from threading import Event, Lock, Thread
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import stamp
 from ratioscope.analysis.runs.store import Listed, discover
-from ratioscope.dashboard.watching.headlines import Headline, found, headline
+from ratioscope.dashboard.watching.headlines import Headline, found, read_headline
 from ratioscope.dashboard.watching.worker import by_processes
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.places import scan
@@ -172,7 +172,7 @@ def processes() -> int:
 
 def _kept(folder: Path) -> Headline | None:
     with suppress(Exception):  # said when it is worked out
-        return headline(folder, compute=False)
+        return read_headline(folder, compute=False)
     return None
 
 

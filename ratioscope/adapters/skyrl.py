@@ -20,7 +20,7 @@ import pyarrow as pa
 from skyrl.train.utils.callbacks import TrainingCallback
 
 from ratioscope.adapters.recording import Recording
-from ratioscope.adapters.tensors import Columns, counts, group_numbers, plain, token_columns, totals
+from ratioscope.adapters.tensors import MadeColumns, as_numpy, counts, group_numbers, token_columns, totals
 from ratioscope.manifest import library_versions
 
 PRODUCER = "ratioscope skyrl callback"
@@ -50,7 +50,7 @@ class RunCallback(TrainingCallback):  # type: ignore[misc]
     def __init__(self, folder: str | Path, *, new: int = 0, texts: bool = True, quiet: bool = False) -> None:
         self.recording = Recording(folder, PRODUCER, new=int(new), quiet=quiet)
         self._texts = texts
-        self._kept: Columns = {}
+        self._kept: MadeColumns = {}
 
     def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
         compute = trainer.compute_advantages_and_returns
@@ -90,7 +90,7 @@ class RunCallback(TrainingCallback):  # type: ignore[misc]
         self.recording.close()
 
 
-def kept(batch: Any) -> Columns:
+def kept(batch: Any) -> MadeColumns:
     """What SkyRL removes or overwrites before a step ends: advantages, rewards and uids."""
     rewards = batch.get("rewards")
     return {
@@ -102,7 +102,7 @@ def kept(batch: Any) -> Columns:
 
 def step_columns(
     batch: Any, kept: Mapping[str, Any], *, version: int | None = None, new: Any = None, decode: Any = None
-) -> tuple[Columns, Columns]:
+) -> tuple[MadeColumns, MadeColumns]:
     """The tokens and the sequences of a `TrainingInputBatch` at the end of its step.
 
     Args:
@@ -122,7 +122,7 @@ def step_columns(
     tokens = token_columns(
         mask, {name: None if value is None else value[:rows] for name, value in values.items()} | {"group_id": groups}
     )
-    sequences: Columns = {"seq_id": np.arange(rows), "n_tokens": lengths}
+    sequences: MadeColumns = {"seq_id": np.arange(rows), "n_tokens": lengths}
     if version is not None:
         tokens["behavior_version"] = np.full(len(tokens["seq_id"]), version)
         sequences |= dict.fromkeys(("behavior_version_min", "behavior_version_max"), np.full(rows, version))
@@ -133,7 +133,7 @@ def step_columns(
     if not lengths.all():
         sequences["dropped"] = pa.array([None if length else MASKED for length in lengths], pa.string())
     if decode is not None:
-        response = plain(batch["response_mask"][:rows]).sum(axis=1)
+        response = as_numpy(batch["response_mask"][:rows]).sum(axis=1)
         whole = [
             row[there.bool()].tolist() for row, there in zip(batch["sequences"], batch["attention_mask"], strict=True)
         ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError
 
-Columns = dict[str, Any]
+MadeColumns = dict[str, Any]
 
 
 def token_columns(
@@ -21,7 +21,7 @@ def token_columns(
     kept: Any = None,
     reason: str = "rejected",
     seq_id: Any = None,
-) -> Columns:
+) -> MadeColumns:
     """Columns of the tokens table: a row wherever `mask` is set, in the order of the responses.
 
     The side that is padded does not matter, and neither do tool tokens between sampled ones: `position` counts the
@@ -45,8 +45,8 @@ def token_columns(
     row = np.repeat(np.arange(len(lengths)), lengths)[chosen]
     counts = np.bincount(row, minlength=len(lengths))
     starts = np.cumsum(counts) - counts
-    numbers = np.arange(len(lengths)) if seq_id is None else np.asarray(plain(seq_id))
-    result: Columns = {"seq_id": numbers[row], "position": np.arange(len(chosen)) - starts[row]}
+    numbers = np.arange(len(lengths)) if seq_id is None else np.asarray(as_numpy(seq_id))
+    result: MadeColumns = {"seq_id": numbers[row], "position": np.arange(len(chosen)) - starts[row]}
 
     def rows_of(name: str, values: Any) -> Any:
         per_response = _per_response(values, len(lengths))
@@ -84,14 +84,14 @@ def totals(values: Any) -> np.ndarray:
 
 def group_numbers(uids: Iterable[Any]) -> np.ndarray:
     """Group ids as int64, in the order in which they first occur; whole numbers keep their value."""
-    listed = list(np.asarray(plain(uids)).tolist() if hasattr(uids, "detach") else uids)
+    listed = list(np.asarray(as_numpy(uids)).tolist() if hasattr(uids, "detach") else uids)
     if all(isinstance(uid, int | np.integer) and not isinstance(uid, bool) for uid in listed):
         return np.array(listed, dtype=np.int64)
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(uid, len(numbers)) for uid in listed], dtype=np.int64)
 
 
-def sampling_versions(oldest: Sequence[Any] | Any, newest: Sequence[Any] | Any) -> Columns:
+def sampling_versions(oldest: Sequence[Any] | Any, newest: Sequence[Any] | Any) -> MadeColumns:
     """Versions of responses of which only the first and the last policy are known.
 
     Args:
@@ -107,7 +107,7 @@ def sampling_versions(oldest: Sequence[Any] | Any, newest: Sequence[Any] | Any) 
     return {name: pa.array(values, pa.int32()) for name, values in arrays.items()}
 
 
-def plain(values: Any) -> Any:
+def as_numpy(values: Any) -> Any:
     """A torch tensor as a numpy array, in float32 where numpy lacks its type; everything else as it is."""
     if not hasattr(values, "detach"):
         return values
@@ -117,7 +117,7 @@ def plain(values: Any) -> Any:
 
 def null_where(values: Any, missing: Any) -> pa.Array:
     """Values with nulls where `missing` is set: "not logged" there."""
-    return pa.array(np.asarray(plain(values)), mask=np.asarray(plain(missing), dtype=bool))
+    return pa.array(np.asarray(as_numpy(values)), mask=np.asarray(as_numpy(missing), dtype=bool))
 
 
 def _flat(values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -125,10 +125,10 @@ def _flat(values: Any) -> tuple[np.ndarray, np.ndarray]:
     if getattr(values, "is_nested", False):
         values = list(values.unbind())
     if isinstance(values, list | tuple):
-        arrays = [np.asarray(plain(one)).reshape(-1) for one in values]
+        arrays = [np.asarray(as_numpy(one)).reshape(-1) for one in values]
         lengths = np.array([len(one) for one in arrays], dtype=np.int64)
         return (np.concatenate(arrays) if arrays else np.zeros(0)), lengths
-    array = np.asarray(plain(values))
+    array = np.asarray(as_numpy(values))
     if array.ndim != 2:
         raise RatioscopeError(f"A tensor of shape {array.shape} is not one of responses, [responses, length].")
     return array.reshape(-1), np.full(len(array), array.shape[1], dtype=np.int64)
@@ -144,13 +144,13 @@ def _per_response(values: Any, responses: int) -> Any:
         if any(hasattr(one, "__len__") and not isinstance(one, str) for one in values):
             return None
         return np.array(values) if len(values) == responses else None
-    array = np.asarray(plain(values))
+    array = np.asarray(as_numpy(values))
     return array.reshape(-1) if array.shape in ((responses,), (responses, 1)) else None
 
 
 def _whole_numbers(values: Any) -> list[int | None]:
     """Versions as numbers; frameworks also write them as text, and None or "" where there is none."""
-    listed = np.asarray(plain(values)).tolist() if hasattr(values, "detach") else list(values)
+    listed = np.asarray(as_numpy(values)).tolist() if hasattr(values, "detach") else list(values)
     return [None if value is None or value == "" else int(value) for value in listed]
 
 

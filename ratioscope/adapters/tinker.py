@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.adapters.recording import Recording
-from ratioscope.adapters.tensors import Columns, counts, group_numbers, sampling_versions, token_columns
+from ratioscope.adapters.tensors import MadeColumns, counts, group_numbers, sampling_versions, token_columns
 from ratioscope.manifest import library_versions
 
 PRODUCER = "ratioscope tinker recorder"
@@ -246,7 +246,7 @@ def step_columns(
     *,
     new: Sequence[Any] = (),
     decode: Callable[[Sequence[int]], str] | None = None,
-) -> tuple[Columns, Columns]:
+) -> tuple[MadeColumns, MadeColumns]:
     """The tokens and the sequences of an optimizer step.
 
     Args:
@@ -264,8 +264,8 @@ def step_columns(
         "logp_new": _outputs(new),
     }
     mask = [_mask(datum, about)[0] for datum, about in zip(data, known, strict=True)]
-    sequences: Columns = {"seq_id": np.arange(len(data)), "n_tokens": counts(mask)}
-    whole: Columns = {}
+    sequences: MadeColumns = {"seq_id": np.arange(len(data)), "n_tokens": counts(mask)}
+    whole: MadeColumns = {}
     if all(about.group is not None for about in known):
         whole["group_id"] = sequences["group_id"] = group_numbers([about.group for about in known])
     if any(about.version is not None for about in known):

@@ -6,9 +6,9 @@ logged and which note stands where it is not.
 
 from dataclasses import replace
 
-from ratioscope.metric import RATIOS, SAMPLED, TOKENS, Denominator, Grain, not_logged
+from ratioscope.metric import ALL_TOKENS, RATIOS, SAMPLED, Denominator, Grain, not_logged
 from ratioscope.notes import Kind, Note
-from ratioscope.terms import LOG_ENGINE, LOG_REFERENCE, LOG_RHO, LOG_RHO_NEW, column, finite, known, number
+from ratioscope.terms import LOG_ENGINE, LOG_REFERENCE, LOG_RHO, LOG_RHO_NEW, column, constant, finite, known
 
 _ADVANTAGE, _CLIPPED, _GATE = map(column, ("advantage", "clipped", "gate"))
 _TV, _TV_NEW = map(column, ("tv_current_behavior", "tv_new_current"))
@@ -20,11 +20,11 @@ def _undefined(text: str) -> Note:
 
 # What several columns are needed for is within what some of them are needed for: the outermost one that is missing is
 # the reason that is given. Two denominators with one count differ in what they are within.
-_OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), known(column("logp_sampled")), SAMPLED, TOKENS)
+_OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), known(column("logp_sampled")), SAMPLED, ALL_TOKENS)
 NEW = Denominator("n_new", not_logged("logp_new"), known(LOG_RHO_NEW), ("logp_new",), _OF_SAMPLER)
 UPDATE = Denominator("n_update", not_logged("logp_new"), known(LOG_RHO_NEW) & known(LOG_RHO), ("logp_new",), RATIOS)
 _BEHAVIOR = Denominator(
-    "n_behavior", not_logged("logp_behavior"), known(column("logp_behavior")), ("logp_behavior",), TOKENS
+    "n_behavior", not_logged("logp_behavior"), known(column("logp_behavior")), ("logp_behavior",), ALL_TOKENS
 )
 ENGINE = Denominator(
     "n_engine",
@@ -50,11 +50,13 @@ REFERENCE = Denominator(
     RATIOS,
     apart=True,
 )
-ENTROPY = Denominator("n_entropy", not_logged("entropy"), finite(column("entropy")), ("entropy",), TOKENS, apart=True)
+ENTROPY = Denominator(
+    "n_entropy", not_logged("entropy"), finite(column("entropy")), ("entropy",), ALL_TOKENS, apart=True
+)
 
-CLIP = Denominator("n_clip", not_logged("clipped", "clip_side"), known(_CLIPPED), ("clipped", "clip_side"), TOKENS)
-SIDE = Denominator("n_side", not_logged("clip_side"), known(column("clip_side")), ("clip_side",), TOKENS)
-ADVANTAGE = Denominator("n_advantage", not_logged("advantage"), known(_ADVANTAGE), ("advantage",), TOKENS)
+CLIP = Denominator("n_clip", not_logged("clipped", "clip_side"), known(_CLIPPED), ("clipped", "clip_side"), ALL_TOKENS)
+SIDE = Denominator("n_side", not_logged("clip_side"), known(column("clip_side")), ("clip_side",), ALL_TOKENS)
+ADVANTAGE = Denominator("n_advantage", not_logged("advantage"), known(_ADVANTAGE), ("advantage",), ALL_TOKENS)
 _CLIP_OF_SIGNED = replace(CLIP, within=ADVANTAGE)
 POSITIVE = Denominator(
     "n_positive",
@@ -68,21 +70,23 @@ NEGATIVE = Denominator(
     (_ADVANTAGE < 0) & known(_CLIPPED),
     within=_CLIP_OF_SIGNED,
 )
-GATE = Denominator("n_gate", not_logged("gate"), finite(_GATE), ("gate",), TOKENS, apart=True)
+GATE = Denominator("n_gate", not_logged("gate"), finite(_GATE), ("gate",), ALL_TOKENS, apart=True)
 EFFECTIVE = Denominator(
     "n_effective", not_logged("gate"), finite(_GATE) & known(_ADVANTAGE), ("gate",), ADVANTAGE, apart=True
 )
-LAG = Denominator("n_lag", not_logged("behavior_version"), known(column("version_lag")), ("behavior_version",), TOKENS)
+LAG = Denominator(
+    "n_lag", not_logged("behavior_version"), known(column("version_lag")), ("behavior_version",), ALL_TOKENS
+)
 
 _EXACT = Note(Kind.NOT_LOGGED, "the exact per-state columns are not logged")
 _ONLY_EXACT = Note(Kind.NOT_LOGGED, f"not estimable from samples, and {_EXACT}")
-EXACT = Denominator("n_exact", _ONLY_EXACT, finite(_TV), ("tv_current_behavior",), TOKENS, apart=True)
+EXACT = Denominator("n_exact", _ONLY_EXACT, finite(_TV), ("tv_current_behavior",), ALL_TOKENS, apart=True)
 EXACT_CHI2 = Denominator(
     "n_exact_chi2",
     _ONLY_EXACT,
-    number(column("chi2_current_behavior")),  # infinite where the sampler's support is truncated
+    constant(column("chi2_current_behavior")),  # infinite where the sampler's support is truncated
     ("chi2_current_behavior",),
-    TOKENS,
+    ALL_TOKENS,
     apart=True,
 )
 EXACT_OF_RATIOS = Denominator(
@@ -93,7 +97,7 @@ EXACT_OF_RATIOS = Denominator(
     replace(_BEHAVIOR, within=RATIOS),
     apart=True,
 )
-EXACT_NEW = Denominator("n_exact_new", _EXACT, finite(_TV_NEW), ("tv_new_current",), TOKENS, apart=True)
+EXACT_NEW = Denominator("n_exact_new", _EXACT, finite(_TV_NEW), ("tv_new_current",), ALL_TOKENS, apart=True)
 EXACT_OF_NEW = Denominator(
     "n_exact_of_new",
     _EXACT,
@@ -115,4 +119,6 @@ _SCORED = Denominator(
 REWARDED = Denominator(
     "n_reward", _undefined("no finite reward"), finite(column("reward")), within=_SCORED, grain=Grain.RESPONSE
 )
-WEIGHTS = Denominator("n_weights", _undefined("every response has a token without a usable ratio"), within=RATIOS)
+SEQUENCE_WEIGHTS = Denominator(
+    "n_weights", _undefined("every response has a token without a usable ratio"), within=RATIOS
+)

@@ -1,6 +1,6 @@
 """How far apart two policies are besides total variation: mean ratio, chi-square and KL."""
 
-from ratioscope.catalogue.denominators import EXACT_CHI2, WEIGHTS
+from ratioscope.catalogue.denominators import EXACT_CHI2, SEQUENCE_WEIGHTS
 from ratioscope.catalogue.remedies import FRESHER, TRUNCATE
 from ratioscope.metric import Grain, Mean, Metric, Moment
 from ratioscope.notes import Kind, Note
@@ -93,7 +93,7 @@ ENTRIES = (
         reliance="reliance_seq",
         grain=Grain.RESPONSE,
         colour="green",
-        over=WEIGHTS,
+        over=SEQUENCE_WEIGHTS,
         lowest=0.0,
         one_sided=True,
     ),
@@ -113,7 +113,7 @@ ENTRIES = (
         reliance="reliance_seq",
         grain=Grain.RESPONSE,
         colour="green",
-        over=WEIGHTS,
+        over=SEQUENCE_WEIGHTS,
         lowest=0.0,
         one_sided=True,
     ),

@@ -1,8 +1,8 @@
 """What importance weights are like: effective sample size, quantiles, tails."""
 
-from ratioscope.catalogue.denominators import NEW, WEIGHTS
+from ratioscope.catalogue.denominators import NEW, SEQUENCE_WEIGHTS
 from ratioscope.catalogue.remedies import TRUNCATE
-from ratioscope.metric import RATIOS, TOKENS, Grain, Metric, Moment
+from ratioscope.metric import ALL_TOKENS, RATIOS, Grain, Metric, Moment
 from ratioscope.notes import Kind, Note
 
 ENTRIES = (
@@ -37,7 +37,7 @@ ENTRIES = (
         grain=Grain.RESPONSE,
         share=True,
         colour="green",
-        over=WEIGHTS,
+        over=SEQUENCE_WEIGHTS,
         undefined=Note(Kind.UNDEFINED, "every response has a ratio of 0"),
         one_sided=True,
     ),
@@ -103,7 +103,7 @@ ENTRIES = (
                 r"\hat k_{\mathrm{seq}}",
                 "sequence ratios, current against behavior",
                 Grain.RESPONSE,
-                WEIGHTS,
+                SEQUENCE_WEIGHTS,
                 "green",
             ),
         )
@@ -141,7 +141,7 @@ ENTRIES = (
         )
         for key, name, what, symbol, grain, over in (
             ("reliance_token", "token", "token ratio", r"\rho_k", Grain.TOKEN, RATIOS),
-            ("reliance_seq", "seq", "sequence ratio", "W_k", Grain.RESPONSE, WEIGHTS),
+            ("reliance_seq", "seq", "sequence ratio", "W_k", Grain.RESPONSE, SEQUENCE_WEIGHTS),
         )
     ),
     Metric(
@@ -155,7 +155,7 @@ ENTRIES = (
         remedy="More prompts per step, or as many responses for each.",
         better="higher",
         unit="groups",
-        over=TOKENS,
+        over=ALL_TOKENS,
         lowest=1.0,
     ),
 )

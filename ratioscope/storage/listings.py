@@ -19,7 +19,7 @@ _FLAT = ("gs",)
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedObject:
     """An object, or a folder, as a listing shows it."""
 
     name: str
@@ -31,20 +31,20 @@ class Found:
 @dataclass
 class _Listing:
     when: float
-    children: dict[str, Found]
+    children: dict[str, ListedObject]
 
 
 _lock = threading.Lock()
 _listings: dict[str, _Listing] = {}
 _whole: dict[str, float] = {}
 """When everything below a folder was listed."""
-_asked: dict[str, tuple[float, Found | None]] = {}
+_asked: dict[str, tuple[float, ListedObject | None]] = {}
 """What was asked for alone, and when."""
-_objects: dict[str, Found] = {}
+_objects: dict[str, ListedObject] = {}
 """Each object as it was last seen: it is read as the one that was listed, though the listing be old."""
 
 
-def children(url: str) -> dict[str, Found]:
+def children(url: str) -> dict[str, ListedObject]:
     """What lies in a folder, by name, sorted.
 
     Raises:
@@ -67,7 +67,7 @@ def below(url: str) -> None:
     _list(url, recursive=True)
 
 
-def found(url: str) -> Found | None:
+def found(url: str) -> ListedObject | None:
     """The object or folder of that name; None where there is none.
 
     Raises:
@@ -79,7 +79,7 @@ def found(url: str) -> Found | None:
             children(url)
         except FileNotFoundError:
             return None
-        return Found(name, True)
+        return ListedObject(name, True)
     known = _known(folder)
     if known is not None:
         return known.get(name)
@@ -97,15 +97,15 @@ def found(url: str) -> Found | None:
     return seen
 
 
-def _folder(url: str) -> Found | None:
+def _folder(url: str) -> ListedObject | None:
     """A folder as such; not every storage tells it from nothing when it is asked for alone."""
     try:
-        return Found(url.rpartition("/")[2], True) if children(url) else None
+        return ListedObject(url.rpartition("/")[2], True) if children(url) else None
     except FileNotFoundError:
         return None
 
 
-def last_seen(url: str) -> Found | None:
+def last_seen(url: str) -> ListedObject | None:
     """The object as it was last listed; else as `found`."""
     with _lock:
         known = _objects.get(url)
@@ -123,7 +123,7 @@ def forget(url: str) -> None:
                 del known[place]
 
 
-def _known(url: str) -> dict[str, Found] | None:
+def _known(url: str) -> dict[str, ListedObject] | None:
     """What was listed of a folder lately."""
     oldest = time.monotonic() - FRESH_SECONDS
     with _lock:
@@ -138,7 +138,7 @@ def _known(url: str) -> dict[str, Found] | None:
     return None
 
 
-def _list(url: str, *, recursive: bool) -> dict[str, Found]:
+def _list(url: str, *, recursive: bool) -> dict[str, ListedObject]:
     """List a folder; returns what lies in it."""
     from pyarrow import fs
 
@@ -153,14 +153,14 @@ def _list(url: str, *, recursive: bool) -> dict[str, Found]:
             raise no_such_top(url) from None
         infos = []
     now = time.monotonic()
-    by_folder: dict[str, dict[str, Found]] = {url: {}}
+    by_folder: dict[str, dict[str, ListedObject]] = {url: {}}
     for info in sorted(infos, key=lambda info: info.path):
         folder, _, name = info.path.rstrip("/").rpartition("/")
         by_folder.setdefault(f"{scheme}://{folder}", {})[name] = _seen(name, info)
     for folder in list(by_folder):
         while len(folder) > len(url):  # folders that no object stands for
             above, _, name = folder.rpartition("/")
-            by_folder.setdefault(above, {}).setdefault(name, Found(name, True))
+            by_folder.setdefault(above, {}).setdefault(name, ListedObject(name, True))
             folder = above
     with _lock:
         for folder, inside in by_folder.items():
@@ -171,5 +171,5 @@ def _list(url: str, *, recursive: bool) -> dict[str, Found]:
     return by_folder[url]
 
 
-def _seen(name: str, info: Any) -> Found:
-    return Found(name, info.type.name == "Directory", info.size or 0, info.mtime_ns or 0)
+def _seen(name: str, info: Any) -> ListedObject:
+    return ListedObject(name, info.type.name == "Directory", info.size or 0, info.mtime_ns or 0)

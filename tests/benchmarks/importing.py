@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ratioscope.analysis.importers import Reading, lines
-from ratioscope.analysis.importers.detect import Found
+from ratioscope.analysis.importers.detect import FoundSource
 from ratioscope.analysis.importers.formats import prime_rl
 from ratioscope.analysis.importers.mapping import importer_of
 from ratioscope.analysis.importers.source import Importer
@@ -91,7 +91,7 @@ def _compare(source: Path, importer: Importer, what: str) -> None:
         description = importer.describe(source)
         assert description is not None
         out = source.with_name("run")
-        import_run(Found(importer, description, description.path), out, Options())
+        import_run(FoundSource(importer, description, description.path), out, Options())
         shutil.rmtree(out)
 
     baseline = seconds(python, 3)

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from ratioscope import Manifest
-from ratioscope.analysis.runs.store import discover, signature
+from ratioscope.analysis.runs.store import discover, run_signature
 from tests.benchmarks.timing import row, seconds
 
 RUNS = 5_000
@@ -21,4 +21,9 @@ def run() -> None:
             Manifest(name=folder.name, status="finished").write(folder)
         walk = seconds(lambda: sum(1 for _ in os.walk(root)))
         row(f"list of {RUNS:,} runs", seconds(lambda: discover([root])), walk, "walking the folders")
-        row("one tick of a live run without news", seconds(lambda: signature(root / "run-0000"), 50), walk, "the same")
+        row(
+            "one tick of a live run without news",
+            seconds(lambda: run_signature(root / "run-0000"), 50),
+            walk,
+            "the same",
+        )

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training.loop import Trainer
 
 UPDATES = 3
@@ -15,7 +15,9 @@ UPDATES = 3
 
 def run() -> None:
     """Print the time of an update, its stages, and the most memory that the process had."""
-    config = load("smollm2", [f"updates={UPDATES}", "response_length=24", "evaluate_every=1000", "exact=false"])
+    config = load_settings(
+        "smollm2", [f"updates={UPDATES}", "response_length=24", "evaluate_every=1000", "exact=false"]
+    )
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         trainer = Trainer(config, Path(folder) / "run")

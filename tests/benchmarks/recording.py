@@ -13,7 +13,7 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from ratioscope.adapters.trl import GRPORecorder, record
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from tests.benchmarks import trl_grpo
 
 UPDATES, ROUNDS, LONG_UPDATES = 20, 4, 6
@@ -23,7 +23,7 @@ TARGET = 0.03
 def run() -> None:
     """Print both shares of small steps, and the recorder's own of one with a language model's sizes."""
     sizes = ["prompts=32", "evaluation_prompts=64", f"updates={UPDATES}"]
-    config = load("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
+    config = load_settings("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
     found: list[GRPORecorder] = []
 
     def watch(trainer: GRPOTrainer, folder: Path) -> None:

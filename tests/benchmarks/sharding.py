@@ -11,7 +11,7 @@ from pathlib import Path
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import shards
 from ratioscope.analysis.summary.on_ray import on_ray
-from ratioscope.analysis.summary.partials import Engine, threads
+from ratioscope.analysis.summary.partials import ScanEngine, threads
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.cache import cached_in
 from tests.benchmarks.scanning import write_large
@@ -46,7 +46,7 @@ def run() -> None:
         )
 
 
-def _filled(units: list[ScanUnit], engine: Engine, cache: Path) -> float:
+def _filled(units: list[ScanUnit], engine: ScanEngine, cache: Path) -> float:
     started = time.perf_counter()
     with cached_in(cache):
         for number in range(1, SHARDS + 1):

@@ -13,7 +13,7 @@ from ratioscope.trainer import tasks
 from ratioscope.trainer.model.warm_start import warm_started
 from ratioscope.trainer.sampling.rollout import pad_left
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training.loop import Trainer
 from tests.benchmarks import trl_grpo
 from tests.benchmarks.timing import row
@@ -26,7 +26,7 @@ def run() -> None:
     """Print the three comparisons."""
     # The others never evaluate; a run does at its first and last update, here on a few prompts.
     sizes = ["prompts=32", "evaluation_prompts=64", "evaluate_every=1000", f"updates={UPDATES}"]
-    config = load("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
+    config = load_settings("on_policy", [*sizes, "algorithm=grpo", "logging.exact=false"])
     kinds: dict[str, Callable[[], float]] = {
         "recorded": lambda: _trained(config, recording=True),
         "TRL's GRPOTrainer": lambda: trl_grpo.seconds(config, UPDATES),

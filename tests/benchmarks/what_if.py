@@ -8,7 +8,15 @@ import torch
 
 from ratioscope.analysis.clipping.rule_shape import density, profile
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.what_if import Rule, Tokens, evaluate, is_share, load, result_of, sweep_values
+from ratioscope.analysis.what_if import (
+    Rule,
+    Tokens,
+    evaluate_rule,
+    is_measure_share,
+    load_tokens,
+    result_of,
+    sweep_values,
+)
 from ratioscope.dashboard.figures import clipping as figures
 from ratioscope.dashboard.theme import LIGHT
 from tests.benchmarks.scanning import write_large
@@ -24,19 +32,24 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = write_large(Path(place) / "run", STEPS)
         read = seconds(lambda: open_run(folder).read("tokens", ["logp_behavior", "logp_current", "advantage"]))
-        row("loading 2 M tokens", seconds(lambda: load(open_run(folder)), 3), read, "pandas, three of the columns")
-        tokens = load(open_run(folder), max_tokens=MOST_TOKENS)
+        row(
+            "loading 2 M tokens",
+            seconds(lambda: load_tokens(open_run(folder)), 3),
+            read,
+            "pandas, three of the columns",
+        )
+        tokens = load_tokens(open_run(folder), max_tokens=MOST_TOKENS)
     print(f"  {len(tokens):,} tokens in {len(tokens.steps)} steps")
     bare = seconds(lambda: _mask_and_mean(tokens))
     seen, values = density(tokens), itertools.count(1)
-    applied = result_of(evaluate([PPO], [tokens], curves=figures.CURVES))[0]
+    applied = result_of(evaluate_rule([PPO], [tokens], curves=figures.CURVES))[0]
 
     def move(rule: Rule, parameter: str) -> None:
         changed = rule.with_parameter(parameter, 0.2 + 0.001 * next(values) + (rule is TRUNCATED))
-        found = result_of(evaluate([changed], [tokens], curves=figures.CURVES))[0]
+        found = result_of(evaluate_rule([changed], [tokens], curves=figures.CURVES))[0]
         for key in figures.CURVES:
             pair = {"applied": (applied.steps, applied.curves[key]), "what-if": (found.steps, found.curves[key])}
-            figures.against(pair, LIGHT, share=is_share(key)).to_json()
+            figures.against(pair, LIGHT, share=is_measure_share(key)).to_json()
         shapes = {"applied": profile(PPO, seen), "what-if": profile(changed, seen)}
         figures.gates(shapes, seen, LIGHT).to_json()
 
@@ -57,4 +70,4 @@ def _mask_and_mean(tokens: Tokens) -> None:
 
 def _sweep(tokens: Tokens) -> None:
     rules = [PPO.with_parameter("epsilon_high", value) for value in sweep_values(PPO, "epsilon_high")]
-    result_of(evaluate(rules, [tokens], keys=("clip_fraction",)))
+    result_of(evaluate_rule(rules, [tokens], keys=("clip_fraction",)))

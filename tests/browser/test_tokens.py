@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from ratioscope.analysis.findings.facts import UPDATE
+from ratioscope.analysis.findings.facts import UPDATE_METRIC
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.contributions import contributions
-from ratioscope.analysis.tokens.reader import Reading, extremes, read_sequence
+from ratioscope.analysis.tokens.reader import SequenceReading, extremes, read_sequence
 from ratioscope.dashboard.components.token_colours import COLOURINGS
 from tests.browser.actions import charts, settled, tick
 from tests.browser.conftest import MARKUP, OpenPage
@@ -37,7 +37,7 @@ def words(root: Path) -> Path:
 
 
 @pytest.fixture
-def read(words: Path) -> Iterator[Reading]:
+def read(words: Path) -> Iterator[SequenceReading]:
     """The sequence that the address names."""
     yield read_sequence(open_run(words), 1, 2)
 
@@ -50,7 +50,7 @@ def in_focus(page: Page) -> Locator:
     return page.locator(".strip .token:focus")
 
 
-def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage, read: Reading) -> None:
+def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage, read: SequenceReading) -> None:
     page = open_page(ADDRESS)
     settled(page, "Tokens")
     expect(tokens(page)).to_have_count(len(read.tokens))
@@ -80,7 +80,7 @@ def test_keys_go_to_the_extremes_and_the_token_into_the_url(open_page: OpenPage,
     expect(page.locator(".strip .token[aria-selected='true']")).to_have_attribute("data-place", "0")
 
 
-def test_hovering_shows_every_log_probability_and_markup_is_inert(open_page: OpenPage, read: Reading) -> None:
+def test_hovering_shows_every_log_probability_and_markup_is_inert(open_page: OpenPage, read: SequenceReading) -> None:
     page = open_page(ADDRESS)
     settled(page, "Tokens")
     tokens(page).nth(3).hover()
@@ -131,7 +131,7 @@ def test_from_a_spike_to_its_tokens_in_two_clicks_and_on_to_a_worst_sequence(ope
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(dialog.get_by_role("heading", name="Response", exact=False).first).to_be_visible()
     tick(dialog.locator("[data-testid=stDataFrame]").first, 2)
-    worst = contributions(open_run(words), UPDATE, 1, 1).frame
+    worst = contributions(open_run(words), UPDATE_METRIC, 1, 1).frame
     expect(dialog.get_by_role("heading", name=f"Response {worst.iloc[1]['seq_id']}", exact=True)).to_be_visible()
     dialog.get_by_role("button", name="Open on the Tokens page").click()
     settled(page, "Tokens")

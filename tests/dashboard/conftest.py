@@ -12,7 +12,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, RunRecorder
-from ratioscope.dashboard.load import load
+from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.roots import serve_from
 from tests.making.pages import visit
 from tests.making.runs import Step, random_step, write_run
@@ -37,7 +37,7 @@ def one_scan_of_installed_packages() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_other_viewers() -> None:
     """Those of the tests before would be waited for."""
-    load._followers.clear()
+    server_load._followers.clear()
 
 
 _expander = streamlit.expander

@@ -11,7 +11,7 @@ import pytest
 from ratioscope.analysis.compare import Member
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.figures import base
-from ratioscope.dashboard.figures.along import Along, along_of, moved
+from ratioscope.dashboard.figures.along import Along, along_of, drawn_along
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.theme import LIGHT
 from tests.making.pages import charts, visit
@@ -32,7 +32,7 @@ def test_a_figure_moves_with_all_that_stands_at_a_step() -> None:
     figure.add_vline(x=2)
     base.add_threshold(figure, 2.0, "limit", LIGHT)
     figure.update_xaxes(range=[-0.5, 4.5])
-    found = json.loads(moved(str(figure.to_json()), AXIS))
+    found = json.loads(drawn_along(str(figure.to_json()), AXIS))
     np.testing.assert_allclose(_numbers(found["data"][0]["x"]), [100, 350, 1000])
     np.testing.assert_allclose(_numbers(found["data"][1]["x"]), [300, np.nan, 1000])
     assert found["layout"]["shapes"][0]["x0"] == found["layout"]["shapes"][0]["x1"] == 350
@@ -54,7 +54,7 @@ def test_every_chart_over_steps_of_a_page_lies_along_the_same_axis(
     pairs = [pair for pair in zip(by_step, by_tokens, strict=True) if pair[0] != pair[1]]
     assert pairs
     for before, after in pairs:
-        assert after == json.loads(moved(json.dumps(before), along))
+        assert after == json.loads(drawn_along(json.dumps(before), along))
         assert after["layout"]["xaxis"]["title"]["text"].startswith("tokens trained on")
         assert after["layout"]["xaxis"]["range"] == along.places_of([2.5, 7.5]).tolist()
 

@@ -19,7 +19,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.bridge import TARGETS, Bridge
-from ratioscope.dashboard.bridge.numbers import chosen, numbers_of
+from ratioscope.dashboard.bridge.numbers import chosen, steps_beyond
 from ratioscope.dashboard.bridge.targets import Wanted
 from ratioscope.dashboard.cli import app, bridging
 from ratioscope.notes import is_unreliable
@@ -96,7 +96,7 @@ def test_a_training_loop_sends_each_step_once(folder: Path) -> None:
 
 
 def test_what_is_undefined_is_not_sent(folder: Path) -> None:
-    for numbers in numbers_of(summarise(open_run(folder)), chosen(None), -1):
+    for numbers in steps_beyond(summarise(open_run(folder)), chosen(None), -1):
         assert all(np.isfinite(value) for value in numbers.flat.values())
         missing = [key for key, metric in numbers.metrics.items() if not np.isfinite(metric.value)]
         assert missing and not {f"ratioscope/{key}" for key in missing} & numbers.flat.keys()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.analysis.linter import CHECKS, lint, to_json
+from ratioscope.analysis.linter import CHECKS, lint, remarks_json
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.dashboard import cli
 from tests.making.commands import Outcome, command
@@ -75,7 +75,7 @@ def test_as_json_it_is_what_the_library_returns(
     outcome = ratioscope("check", folder, "--json")
     printed = json.loads(outcome.out)
     assert printed["run"] == name.replace("faulty", "clean").replace("noticed", "clean")  # a copy keeps its name
-    expected = to_json(lint(open_run(folder)))
+    expected = remarks_json(lint(open_run(folder)))
     for one, other in zip(printed["remarks"], expected, strict=True):
         # The order in which threads add up moves the last digits.
         values = [[number.pop("value") for number in remark["numbers"]] for remark in (one, other)]

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope.analysis.frameworks.presets import PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.what_if import STOPPING, apply, described, load, parse
+from ratioscope.analysis.what_if import STOPPING, apply, described, load_tokens, parse
 from ratioscope.dashboard.components import judged, rule_editor
 from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.roots import serve_from
@@ -85,7 +85,7 @@ def test_the_first_view_is_the_rule_that_was_applied(stated: str) -> None:
 
 def test_the_numbers_are_those_of_the_analysis(folder: Path, stated: str) -> None:
     at = visit("clipping", run=stated, rule=OTHER)
-    table, tokens = numbers(at), load(open_run(folder))
+    table, tokens = numbers(at), load_tokens(open_run(folder))
     assert list(table) == [described(key)[0] for key in TABLE]
     for column, rule in (("applied", OWN), ("what-if", OTHER)):
         found = apply(parse(rule), tokens).overall
@@ -178,7 +178,7 @@ def test_many_tokens_are_previewed_from_a_sample_until_all_are_asked_for(
     checked(at.button(key="whatif-exact-run").click().run(), "clipping")
     at = checked(at.run(), "clipping")
     assert "exact: all" in sentences(at)
-    found = apply(parse(OTHER), load(open_run(root / long))).overall
+    found = apply(parse(OTHER), load_tokens(open_run(root / long))).overall
     interval = found.intervals["clip_fraction"]
     expected = estimate("clip_fraction", found.values["clip_fraction"], interval.low, interval.high)
     assert numbers(at)["Clipped"]["what-if"] == expected

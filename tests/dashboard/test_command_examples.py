@@ -141,7 +141,7 @@ def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pyt
     assert set(completion.algorithm_names()) == names
     assert set(completion.presets("")) == {*preset_names(), *names}
     assert set(completion.grids("")) == {*(path.stem for path in STUDIES.glob("*.toml")), *preset_names(), *names}
-    assert completion.settings("algorithm=gsp") == ["algorithm=gspo"]
+    assert completion.complete_settings("algorithm=gsp") == ["algorithm=gspo"]
     assert completion.metrics("khat") == [key for key in CATALOGUE if key.startswith("khat")] != []
     assert {"format", "s_k", "grpo", "actor/ppo_kl"} <= set(completion.explained(""))
     assert completion.frameworks("") == list(DIALECTS)

@@ -19,7 +19,7 @@ from ratioscope import __version__, schema
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.summary.summary import summarise, to_json
+from ratioscope.analysis.summary.summary import summarise, summary_json
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import INTERRUPTED, PIPE_CLOSED
 from ratioscope.schema import SCHEMA_VERSION
@@ -67,7 +67,7 @@ def test_ls_of_an_empty_folder_says_that_there_is_nothing(ratioscope: Ratioscope
 def test_summarize_as_json_is_what_the_library_returns(ratioscope: Ratioscope, gallery: Path, run: str) -> None:
     opened = open_run(gallery / run)
     printed = json.loads(ratioscope("summarize", gallery / run, "--json").succeeded())
-    assert printed == json.loads(json.dumps(to_json(opened, summarise(opened))))
+    assert printed == json.loads(json.dumps(summary_json(opened, summarise(opened))))
 
 
 def test_summarize_prints_the_last_steps(ratioscope: Ratioscope, gallery: Path) -> None:

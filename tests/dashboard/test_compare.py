@@ -9,14 +9,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
-from ratioscope.analysis.compare import Member, curves, settings, standing
+from ratioscope.analysis.compare import Member, curves, grouped_settings, standing
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.metric_choice import METRICS
 from ratioscope.dashboard.figures.base import MOST_POINTS
-from ratioscope.dashboard.figures.line_styles import names, styles
+from ratioscope.dashboard.figures.line_styles import legend_names, styles
 from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
@@ -125,7 +125,7 @@ def test_the_interquartile_mean_of_four_seeds_leaves_out_two(two: list[str], fol
     assert "interquartile mean over seeds" in sentences(at)
     (line,) = [trace for trace in _panels(at)[0]["data"] if trace.get("name") == "grpo"]
     members = [Member(name, run := open_run(folder / name), summarise(run)) for name in two]
-    (grpo, _) = curves(settings(members), "eval_accuracy", statistic="iqm")
+    (grpo, _) = curves(grouped_settings(members), "eval_accuracy", statistic="iqm")
     middle = np.sort(grpo.seeds.to_numpy(), axis=1)[:, 1:3].mean(axis=1)
     np.testing.assert_allclose(grpo.frame["value"], middle)
     np.testing.assert_allclose(_numbers(line["y"]), middle, rtol=1e-5)
@@ -313,17 +313,17 @@ def test_forty_settings_have_forty_looks(folder: Path) -> None:
         manifest = type(run.manifest)(**{**vars(run.manifest), "algorithm": {"name": f"algorithm {number}"}})
         return Member(f"run {number}", type(run)(run.folder, manifest, run.files), summary)
 
-    many = settings([member(number) for number in range(40)])
+    many = grouped_settings([member(number) for number in range(40)])
     assert len(many) == 40
     for colour, dash in (("algorithm", "variant"), ("algorithm", "nothing"), ("nothing", "algorithm")):
         assert len(set(styles(many, colour, dash))) == 40
-        assert len(set(names(many, colour, dash))) == 40
+        assert len(set(legend_names(many, colour, dash))) == 40
     assert len(set(styles(many, "schedule", "schedule"))) == 1
 
 
 def test_standing_meets_across_schedules_where_no_schedule_has_two(folder: Path) -> None:
     members = [Member(name, run := open_run(folder / name), summarise(run)) for name in ("grpo-0", "longer")]
-    found = standing(settings(members), "eval_accuracy")
+    found = standing(grouped_settings(members), "eval_accuracy")
     assert [contest.schedule for contest in found.contests] == [""]
     assert "there is one seed of each" in " ".join(found.sentences)
 

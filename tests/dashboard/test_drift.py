@@ -15,7 +15,7 @@ from ratioscope.analysis.drift import promises
 from ratioscope.analysis.drift import sentences as drift_answers
 from ratioscope.analysis.drift.certificate import ABOVE, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, vocabulary_is_large
-from ratioscope.analysis.drift.pairs import PAIRS, measure
+from ratioscope.analysis.drift.pairs import PAIRS, measure_pairs
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
@@ -59,7 +59,7 @@ def _labels(figure: Any) -> str:
 
 def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery: Path) -> None:
     at = look("drift", "finished")
-    frame = measure(open_run(gallery / "finished"), 0, 11)
+    frame = measure_pairs(open_run(gallery / "finished"), 0, 11)
     table, besides = (each.value for each in at.dataframe if "Part" in each.value)
     assert list(table["Part"]) == list(besides["Part"]) == [figures.PARTS[pair] for pair in PAIRS]
     row = frame[(frame["pair"] == "new/current") & (frame["metric"] == "tv_bounded")].iloc[0]
@@ -70,18 +70,18 @@ def test_the_path_has_a_row_for_every_pair_with_its_interval(look: Look, gallery
 
 def test_the_recomputed_policy_is_a_node_where_it_is_logged(gallery: Path, tmp_path: Path) -> None:
     run = open_run(gallery / "finished")
-    diagram = figures.path_diagram(measure(run), LIGHT)
+    diagram = figures.path_diagram(measure_pairs(run), LIGHT)
     assert list(diagram.data[-1].text) == ["behavior", "recomputed", "current", "new"]
     steps = [step.with_tokens(logp_behavior_train=None) for step in make_steps(3)]
     lean = open_run(write_run(tmp_path / "unrecomputed", steps))
-    without = measure(lean)
+    without = measure_pairs(lean)
     assert list(figures.path_diagram(without, DARK).data[-1].text) == ["behavior", "current", "new"]
     assert "engine and age cannot be separated" in drift_answers.path_sentence(facts_of(summarise(lean)))
 
 
 def test_edges_say_what_is_not_logged_or_not_reliable(gallery: Path) -> None:
     run = open_run(gallery / "lean")
-    frame = measure(run)
+    frame = measure_pairs(run)
     assert "not logged" in _labels(figures.path_diagram(frame, LIGHT))
     assert "the update is unknown" in drift_answers.path_sentence(facts_of(summarise(run)))
     frame.loc[frame["pair"] == "current/behavior", ["low", "high"]] = np.nan
@@ -108,7 +108,7 @@ def test_the_path_is_in_the_bounded_form() -> None:
 def test_level_and_discount_of_the_url_are_used(gallery: Path, finished: Look) -> None:
     run = open_run(gallery / "finished")
     said = sentences(finished(pathlevel="Whole responses", gamma="0"))
-    facts = drift_answers.of_pairs(facts_of(summarise(run)), measure(run, 0, 11, level="sequence"))
+    facts = drift_answers.of_pairs(facts_of(summarise(run)), measure_pairs(run, 0, 11, level="sequence"))
     assert drift_answers.path_section(facts, "whole responses") in said
     assert promises.certificate_sentence(certificate(run, 0, 11, gamma=0.0)) in said
 

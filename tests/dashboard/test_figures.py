@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 import ratioscope.dashboard.figures
 from ratioscope.analysis.compare import Member, Setting
-from ratioscope.analysis.compare import settings as group
+from ratioscope.analysis.compare import grouped_settings as group
 from ratioscope.analysis.ratios.distributions import survival
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import COUNTS, StepSummary
@@ -151,7 +151,7 @@ def test_a_short_series_is_left_as_it_is(values: "pd.Series[float]") -> None:
 
 @pytest.mark.parametrize("text", ["<b>x</b>", "<a href='http://127.0.0.2'>a</a>", "a < b & c", "<script>"])
 def test_text_of_a_log_is_no_markup_in_a_figure(text: str) -> None:
-    assert "<" not in base.plain(text)
+    assert "<" not in base.plotly_text(text)
 
 
 @pytest.mark.parametrize("steps", [(0, 11), (3, 3), (500, 900)])

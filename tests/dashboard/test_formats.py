@@ -6,7 +6,7 @@ import pytest
 
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.words import BEYOND
-from ratioscope.dashboard.formats import count, estimate, interval, number, plain, quote, share
+from ratioscope.dashboard.formats import count, estimate, interval, metric_value, plain_number, quote, share
 from ratioscope.notes import Kind, Note
 
 NAN, INF = math.nan, math.inf
@@ -19,7 +19,7 @@ NAN, INF = math.nan, math.inf
      (NAN, "–"), (INF, "∞"), (-INF, "-∞")],
 )  # fmt: skip
 def test_a_number_has_three_digits(value: float, written: str) -> None:
-    assert plain(value) == written
+    assert plain_number(value) == written
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_estimate_has_no_more_digits_than_its_interval_supports(
 ) -> None:
     assert estimate("kl_k3", value, low, high) == written
     if math.isfinite(low):
-        assert f"{plain(value, low, high)} ({interval('kl_k3', low, high)})" == written
+        assert f"{plain_number(value, low, high)} ({interval('kl_k3', low, high)})" == written
         assert quote("kl_k3", Number("KL", value, low, high)).endswith(f"(95%: {written.partition('(')[2]}")
 
 
@@ -59,8 +59,8 @@ def test_a_total_variation_above_1_is_never_said() -> None:
     for key in ("s_k", "u_k", "tv_new_behavior", "s_k_version_bounded"):
         assert estimate(key, 1.4, 0.9, 1.9) == "beyond what this sample can show (0.90 to 1.00)"
         assert estimate(key, 1.4, 1.2, 1.9) == "beyond what this sample can show"
-        assert number(key, 3e25) == "beyond what this sample can show"
-    assert number("chi2_token", 1.4) == "1.4" and number("s_k_exact_z", 1.4) == "1.4"
+        assert metric_value(key, 3e25) == "beyond what this sample can show"
+    assert metric_value("chi2_token", 1.4) == "1.4" and metric_value("s_k_exact_z", 1.4) == "1.4"
 
 
 def test_an_interval_that_is_open_below_takes_no_digits_away() -> None:

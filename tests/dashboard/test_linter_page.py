@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import kept
 from ratioscope.analysis.linter import CHECKS, Finding, lint
-from ratioscope.analysis.linter.columns import columns, impossible_values, undefined_metrics
-from ratioscope.analysis.linter.verdict import ranges, verdict
+from ratioscope.analysis.linter.columns import declared_columns, impossible_values, undefined_metrics
+from ratioscope.analysis.linter.verdict import log_verdict, ranges
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.views import linter as view
@@ -36,7 +36,7 @@ def test_the_verdict_and_every_remark_are_on_the_page(gallery: Path, look: Look)
     remarks = lint(open_run(gallery / "finished"))
     at = look("linter", "finished")
     said = sentences(at)
-    assert f"**{verdict(remarks)}**" in said
+    assert f"**{log_verdict(remarks)}**" in said
     tables = "\n".join(str(frame.value.to_dict("records")) for frame in at.dataframe)
     for remark in remarks:
         if not remark.severity:
@@ -76,7 +76,7 @@ def test_impossible_values_are_those_of_the_columns(root: Path) -> None:
 
 def test_what_is_not_logged_and_what_it_costs(gallery: Path, look: Look) -> None:
     run = open_run(gallery / "lean")
-    logged = columns(run).set_index(["table", "column"])["logged"]
+    logged = declared_columns(run).set_index(["table", "column"])["logged"]
     assert logged["tokens", "logp_new"] == 0
     assert logged["tokens", "logp_behavior"] == 1
     assert np.isnan(logged["probes", "variance"])
@@ -153,7 +153,7 @@ def test_steps_without_tokens_cannot_be_checked(gallery: Path, look: Look) -> No
 
 def test_verdicts_in_words(gallery: Path) -> None:
     remarks = [remark for remark in lint(open_run(gallery / "finished")) if not remark.severity]
-    assert verdict(remarks).startswith("No check found a problem in this log: ")
+    assert log_verdict(remarks).startswith("No check found a problem in this log: ")
     assert len({remark.rule for remark in remarks}) <= len(CHECKS)
     assert ranges([3, 1, 2, 9]) == "1–3, 9"
     assert ranges([]) == ""

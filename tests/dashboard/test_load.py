@@ -3,7 +3,7 @@
 import pytest
 
 from ratioscope.dashboard import load as module
-from ratioscope.dashboard.load import Load, now
+from ratioscope.dashboard.load import Load, both_clocks
 
 
 class Clock:
@@ -30,7 +30,7 @@ def draw(load: Load, who: int, *, follows: bool = True) -> None:
 
 
 def test_few_viewers_wait_for_nobody_and_many_until_half_a_processor_was_left(clock: Clock) -> None:
-    load, since = Load(), now()
+    load, since = Load(), both_clocks()
     for who in range(3):
         draw(load, who)
         draw(load, who)  # each counts once
@@ -45,7 +45,7 @@ def test_few_viewers_wait_for_nobody_and_many_until_half_a_processor_was_left(cl
 
 
 def test_who_follows_sees_news_after_a_minute_whatever_the_load(clock: Clock) -> None:
-    load, since = Load(), now()
+    load, since = Load(), both_clocks()
     for who in range(20):
         draw(load, who)
     clock.used, clock.clock = clock.used + 1000, clock.clock + 59
@@ -55,7 +55,7 @@ def test_who_follows_sees_news_after_a_minute_whatever_the_load(clock: Clock) ->
 
 
 def test_who_leaves_or_stops_following_is_not_waited_for(clock: Clock) -> None:
-    load, since = Load(), now()
+    load, since = Load(), both_clocks()
     for who in range(10):
         draw(load, who)
     clock.used += 1000
@@ -69,7 +69,7 @@ def test_who_leaves_or_stops_following_is_not_waited_for(clock: Clock) -> None:
         draw(load, who)
     clock.clock += 130
     draw(load, 9)
-    assert load.has_spare(now())
+    assert load.has_spare(both_clocks())
 
 
 def test_two_pages_are_drawn_at_a_time_and_one_that_was_broken_off_holds_nobody_up(clock: Clock) -> None:

@@ -15,8 +15,8 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import Run, discover
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
-from ratioscope.dashboard.figures.kept import over_steps
-from ratioscope.dashboard.sections.compare.comparison import Measure
+from ratioscope.dashboard.figures.kept import over_steps_json
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure
 from ratioscope.dashboard.views.compare import data
 from tests.making.runs import random_step
 
@@ -50,8 +50,8 @@ def test_charts_keep_no_state_of_a_run(states: Iterator[Path]) -> None:
     seen: list[ref[object]] = []
     for folder in states:
         summary = open_folder(folder).summary
-        drawn = over_steps(summary, ["s_k_bounded"], theme.LIGHT)
-        assert over_steps(summary, ["s_k_bounded"], theme.LIGHT) is drawn
+        drawn = over_steps_json(summary, ["s_k_bounded"], theme.LIGHT)
+        assert over_steps_json(summary, ["s_k_bounded"], theme.LIGHT) is drawn
         seen.append(ref(summary))
         del summary
     assert len(seen) == STATES
@@ -81,7 +81,7 @@ def test_comparisons_keep_the_latest_states(states: Iterator[Path]) -> None:
         member = data.member(listed)
         assert member.summary.last_step == number
         assert data.member(listed) is member
-        compared, _ = data.comparison([member], Measure("reward"))
+        compared, _ = data.comparison([member], ComparedMeasure("reward"))
         assert compared.compute(last_steps) == [number]
         seen.append(ref(member.summary))
         del member, compared

@@ -12,7 +12,7 @@ from ratioscope import schema
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.relations import relations
-from ratioscope.analysis.runs.store import discover, open_run, signature
+from ratioscope.analysis.runs.store import discover, open_run, run_signature
 from ratioscope.analysis.sql import QueryError, ask
 from ratioscope.analysis.summary import blocks, partials
 from ratioscope.analysis.summary.summary import summarise
@@ -79,17 +79,17 @@ def test_a_query_moves_the_columns_and_row_groups_it_needs(storage: Storage) -> 
 def test_runs_are_found_and_news_of_them(storage: Storage) -> None:
     listed = discover(["s3://bucket/it's here"])
     assert [(run.run_id, run.steps, run.problem) for run in listed] == [(NAME, open_run(LOCAL).last_step + 1, "")]
-    before = signature(place(URL))
+    before = run_signature(place(URL))
     broken = place(URL) / "steps" / "00000900-00000900-w0.parquet"
     broken.write_bytes(b"not a table")
-    assert signature(place(URL)) != before
+    assert run_signature(place(URL)) != before
     assert [
         problem
         for problem in open_run(URL).problems
         if "00000900-00000900-w0.parquet: left out, not a complete" in problem
     ]
     (place(URL) / "steps" / "00000900-00000900-w0.parquet").unlink()
-    assert signature(place(URL)) == before
+    assert run_signature(place(URL)) == before
 
 
 def test_a_storage_that_does_not_answer_hides_no_other_runs(storage: Storage, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import MENU
 from ratioscope.metric import Grain
@@ -160,7 +160,7 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
     live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
     live.flush()
     assert "data up to step 5, " in sentences(at.run())
-    assert str(at.metric[0].delta).endswith(f", last {number('reward', float(step.sequences['reward'].mean()))}")
+    assert str(at.metric[0].delta).endswith(f", last {metric_value('reward', float(step.sequences['reward'].mean()))}")
 
 
 def test_viewers_of_a_live_run_share_its_states(live: RunRecorder) -> None:

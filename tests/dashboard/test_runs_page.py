@@ -26,7 +26,7 @@ from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
 from ratioscope.dashboard.watching import headlines, worker
 from ratioscope.dashboard.watching import reader as reading
-from ratioscope.dashboard.watching.headlines import Headline, headline
+from ratioscope.dashboard.watching.headlines import Headline, read_headline
 from ratioscope.dashboard.watching.reader import Reader
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import now
@@ -108,7 +108,7 @@ def test_a_thousand_runs_are_listed_at_once_and_read_in_order_of_size(
 def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
     rows = runs_table(read(visit("runs")))
     summary = summarise(open_run(served / "one"))
-    one, found = rows["one"], headline(served / "one")
+    one, found = rows["one"], read_headline(served / "one")
     assert found is not None
     assert one["Reward"] == pytest.approx(list(summary.values["reward"]), rel=1e-3)
     assert one["Last reward"] == pytest.approx(0.25)
@@ -273,14 +273,14 @@ def test_halves_of_characters_in_a_manifest_do_not_break_the_list(root: Path) ->
 
 
 def test_a_headline_is_kept_on_disk_until_the_run_changes(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert headline(fresh / "mine", compute=False) is None
-    found = headline(fresh / "mine")
+    assert read_headline(fresh / "mine", compute=False) is None
+    found = read_headline(fresh / "mine")
     monkeypatch.setattr(headlines, "open_folder", _refuse)
-    assert found == headline(fresh / "mine", compute=False)
+    assert found == read_headline(fresh / "mine", compute=False)
     (fresh / "ratioscope.toml").write_text("[thresholds]\nepsilon = 0.02\n")
-    assert headline(fresh / "mine", compute=False) is None
+    assert read_headline(fresh / "mine", compute=False) is None
     (fresh / "ratioscope.toml").write_text("[thresholds\n")
-    broken = headline(fresh / "mine")
+    broken = read_headline(fresh / "mine")
     assert broken is not None
     assert "cannot be read as TOML" in broken.problem
 
@@ -313,7 +313,7 @@ def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.
     while reader.ask(listed):
         reader.wait(60)
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(fresh.parent / "another cache"))
-    assert {run.run_id: reader.get(run) for run in listed} == {run.run_id: headline(run.folder) for run in listed}
+    assert {run.run_id: reader.get(run) for run in listed} == {run.run_id: read_headline(run.folder) for run in listed}
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
@@ -332,7 +332,7 @@ def test_a_run_over_which_a_process_ended_is_given_to_one_more(
     monkeypatch.setattr(worker, "_start", start)
     ((_, found),) = worker.by_processes([fresh / "mine"], 1)
     assert len(started) == 2
-    assert found == headline(fresh / "mine") or (deaths == 2 and "ended the process that did" in found.problem)
+    assert found == read_headline(fresh / "mine") or (deaths == 2 and "ended the process that did" in found.problem)
 
 
 @pytest.mark.parametrize(("takes", "rests"), [(0.5, 8.0), (3.0, 18.0)])

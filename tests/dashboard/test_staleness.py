@@ -16,7 +16,7 @@ from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.analysis.what_if import load
+from ratioscope.analysis.what_if import load_tokens
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.roots import serve_from
@@ -40,7 +40,7 @@ def shares(percent: "pd.Series[str]") -> "pd.Series[float]":
 def test_the_answer_is_that_of_the_analysis(gallery: Path, look: Look) -> None:
     run = open_run(gallery / "finished")
     strata = stratify(run, "lag")
-    expected = age.sentence(sampled_by(run).lags, strata, age.age_effect(run), facts_of(summarise(run)))
+    expected = age.age_sentence(sampled_by(run).lags, strata, age.age_effect(run), facts_of(summarise(run)))
     at = look("staleness", "finished")
     assert f"**{expected}**" in sentences(at)
     assert "Of steps 0 to 11" in sentences(at)
@@ -71,13 +71,13 @@ def served(gallery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sliders_say_what_a_filter_would_do_and_are_in_the_url(gallery: Path) -> None:
     at = visit("staleness", run="finished", stalecut="0.2", lagcut="1")
-    tokens = load(open_run(gallery / "finished"))
+    tokens = load_tokens(open_run(gallery / "finished"))
     for parameter, value in (("epsilon_stale", 0.2), ("max_lag", 1.0)):
-        assert age_filters.sentence(age_filters.effect(tokens, parameter, value)) in sentences(at)
+        assert age_filters.filter_sentence(age_filters.effect(tokens, parameter, value)) in sentences(at)
     at.slider(key="lagcut").set_value(2)
     at.run()
     assert not at.exception
-    assert age_filters.sentence(age_filters.effect(tokens, "max_lag", 2.0)) in sentences(at)
+    assert age_filters.filter_sentence(age_filters.effect(tokens, "max_lag", 2.0)) in sentences(at)
 
 
 def test_hostile_values_in_the_link_fall_back(gallery: Path) -> None:

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.tokens.contributions import contributions, sentence
+from ratioscope.analysis.tokens.contributions import contributions, contributions_sentence
 from ratioscope.analysis.tokens.reader import read_sequence
 from ratioscope.dashboard.components import token_strip
 from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
@@ -82,7 +82,9 @@ def test_without_a_link_the_worst_sequence_is_open(served: Path) -> None:
         inside = contributions(open_run(served / "here"), "s_k", int(named[2]), int(named[2]))
         worst = inside.frame.iloc[0]
         assert int(named[1]) == worst["seq_id"]
-    assert sentence(found, "steps 0 to 4") in sentences(at) or "No response of steps 0 to 4 stands out" in sentences(at)
+    assert contributions_sentence(found, "steps 0 to 4") in sentences(
+        at
+    ) or "No response of steps 0 to 4 stands out" in sentences(at)
     assert f"## Step {worst['step']:.0f}, response {worst['seq_id']:.0f}" in sentences(at)
     assert len(strips(at)[0]["texts"]) == worst["n_tokens"]
     assert strips(at)[0]["chosen"] == worst["position"]
@@ -102,7 +104,9 @@ def test_answer_tiles_and_table_are_of_the_steps_of_the_link(served: Path, link:
     at = visit("tokens", run="here", show="chi2_token", **link)
     run, steps = open_run(served / "here"), [int(number) for number in re.findall(r"\d+", window)]
     found = contributions(run, "chi2_token", steps[0], steps[-1])
-    assert sentence(found, window) in sentences(at) or f"No response of {window} stands out. Resp" in sentences(at)
+    assert contributions_sentence(found, window) in sentences(
+        at
+    ) or f"No response of {window} stands out. Resp" in sentences(at)
     assert (f"What differs in {window} from the rest of the run is unknown" in sentences(at)) == (window[-1] != "4")
     table = at.dataframe[0].value
     assert table["seq_id"].tolist() == found.frame["seq_id"].tolist()
@@ -199,12 +203,12 @@ def test_long_sequences_come_in_pages(root: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_invisible_signs_of_a_token_are_made_visible() -> None:
-    assert token_strip.text_of(" the\n", 1, 0) == "␣the⏎"
-    assert token_strip.text_of("\u202egnp\x00", 1, 0) == "⟨202E⟩gnp⟨0⟩"
-    assert token_strip.text_of("", 1, 0) == "∅"
-    assert token_strip.text_of(None, 7, 0) == "#7"
-    assert token_strip.text_of(None, None, 12) == "@12"
-    assert len(token_strip.text_of("x" * 10_000, 1, 0)) < 100
+    assert token_strip.shown_text(" the\n", 1, 0) == "␣the⏎"
+    assert token_strip.shown_text("\u202egnp\x00", 1, 0) == "⟨202E⟩gnp⟨0⟩"
+    assert token_strip.shown_text("", 1, 0) == "∅"
+    assert token_strip.shown_text(None, 7, 0) == "#7"
+    assert token_strip.shown_text(None, None, 12) == "@12"
+    assert len(token_strip.shown_text("x" * 10_000, 1, 0)) < 100
 
 
 def test_classes_are_symmetric_around_a_ratio_of_one() -> None:
@@ -253,7 +257,7 @@ def test_the_dialog_of_a_step_has_its_numbers_and_worst_sequences(served: Path) 
     assert not at.exception
     assert [metric.label for metric in at.metric][:2] == ["Token χ²", "Staleness"]
     found = contributions(open_run(served / "here"), "chi2_token", 3, 3)
-    assert sentence(found, "step 3") in sentences(at)
+    assert contributions_sentence(found, "step 3") in sentences(at)
     assert at.dataframe[0].value["seq_id"].tolist() == found.frame["seq_id"].tolist()
     assert len(strips(at)[0]["texts"]) == found.frame["n_tokens"].iloc[0]
     at.selectbox(key="step-by").set_value("lowest_reward").run()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratioscope.analysis.frameworks import DIALECTS, report
-from ratioscope.analysis.frameworks.translation import Outcome
+from ratioscope.analysis.frameworks.translation import Agreement
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import CATALOGUE
 from tests.dashboard.conftest import make_steps
@@ -34,7 +34,7 @@ def test_the_json_has_every_number_of_every_step(ratioscope: Ratioscope, gallery
     frame = report(open_run(folder), framework).set_index(["name", "step"])
     assert [number["name"] for number in described["numbers"]] == [row.name for row in DIALECTS[framework].rows]
     for number in described["numbers"]:
-        assert number["outcome"] in {outcome.value for outcome in Outcome}
+        assert number["outcome"] in {outcome.value for outcome in Agreement}
         assert number["nearest"] in CATALOGUE and number["metric"] in (None, number["nearest"])
         assert len(number["by_step"]) == 12
         for row in number["by_step"]:

@@ -71,7 +71,7 @@ def _summary(n: int, **columns: Any) -> StepSummary:
     return StepSummary(values, values, values + 2, {step: {} for step in range(n)}, _NO_BINS)
 
 
-def _answer(summary: StepSummary) -> failure_mode.Answer:
+def _answer(summary: StepSummary) -> failure_mode.FailureModeAnswer:
     return failure_mode.answer(facts_of(summary))
 
 

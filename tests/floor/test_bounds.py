@@ -60,7 +60,7 @@ def test_the_limit_is_a_number_of_gb(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("x", "-1", "0", "nan", "inf"):
         monkeypatch.setenv(bounds.LARGEST, text)
         with pytest.raises(RatioscopeError, match="takes a number of GB above 0"):
-            bounds.largest()
+            bounds.largest_bytes()
 
 
 def test_an_endless_manifest_is_one_line_of_the_list(run: Path) -> None:

@@ -17,7 +17,7 @@ from ratioscope.cache import Entry, _checksum, cache_folder, distrusted, own_fol
 from ratioscope.dashboard import roots
 from ratioscope.dashboard.annotations import Annotation, write_annotation
 from ratioscope.dashboard.watching import headlines
-from ratioscope.dashboard.watching.alerts import Memory, Terminal, place_of
+from ratioscope.dashboard.watching.alerts import Memory, Terminal, memory_place
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.model import warm_start
 from tests.making.runs import numbered_step, write_run
@@ -90,7 +90,7 @@ def test_what_is_no_entry_is_not_believed_either_where_everybody_may_write(
         assert own_folder(purpose) == cache_folder(purpose)
     for folder in root.iterdir():
         folder.chmod(0o1777)
-    assert Memory().reported(Terminal(), "run") == {} and place_of("bridge", "wandb", "run") is None
+    assert Memory().reported(Terminal(), "run") == {} and memory_place("bridge", "wandb", "run") is None
     memory.keep(Terminal(), "another", {})
     assert len(list((root / "alerts").iterdir())) == 1
     assert roots.shelves() == [tmp_path]

@@ -158,7 +158,7 @@ def test_what_stands_in_the_way_is_one_sentence_and_the_run_stays_as_it_is(
     with monkeypatch.context() as patch:
         original = compaction._write
 
-        def write(table: schema.Table, group: list[Path], beside: Path) -> None:
+        def write(table: schema.DeclaredTable, group: list[Path], beside: Path) -> None:
             original(table, group, beside)
             (folder / table.name / "note.txt").write_text("new")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratioscope.gates import (
     GATES,
     Gate,
-    Kind,
+    GateKind,
     adaptive,
     incremental,
     masked,
@@ -26,7 +26,9 @@ from ratioscope.ratios import LogRatios
 from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
 every_gate = pytest.mark.parametrize("name", GATES)
-every_hard_gate = pytest.mark.parametrize("name", [gate for gate, row in GATES.items() if row.kind is not Kind.SOFT])
+every_hard_gate = pytest.mark.parametrize(
+    "name", [gate for gate, row in GATES.items() if row.kind is not GateKind.SOFT]
+)
 
 
 def side_at(name: str, rho: float, advantage: float, rho_k: float = 1.0, **parameters: float) -> int:
@@ -64,10 +66,10 @@ def test_the_row_of_a_gate_says_what_the_gate_does(name: str) -> None:
         row.function(*tensors(list(zip(rho, current, advantage, strict=True))), **PARAMETERS[name])
         for current in (rho_k, rng.permutation(rho_k))
     )
-    assert row.stops == bool(gate.clipped.any()) and (row.kind is Kind.OPEN) == bool((gate.value == 1).all())
+    assert row.stops == bool(gate.clipped.any()) and (row.kind is GateKind.OPEN) == bool((gate.value == 1).all())
     assert (row.judged is Judged.STEP) == bool((gate.side != moved.side).any())
     pulls_back = torch.tensor(advantage * np.where(row.judged is Judged.STEP, rho - rho_k, rho) < 0)
-    assert (row.kind is Kind.MASK) == bool((gate.clipped & pulls_back).any())
+    assert (row.kind is GateKind.MASK) == bool((gate.clipped & pulls_back).any())
     assert row.name == name and row.words and (row.function.__doc__ or "").split("\n")[0].endswith((".", ").", ":"))
 
 
@@ -111,7 +113,7 @@ def test_a_hard_gate_is_closed_exactly_where_it_clips(name: str, batch: list[Tok
 def test_a_token_without_advantage_is_never_clipped(name: str, batch: list[Token]) -> None:
     gate = GATES[name].function(*tensors([(b, c, 0.0) for b, c, _ in batch]), **PARAMETERS[name])
     assert not gate.clipped.any()
-    assert GATES[name].kind is Kind.SOFT or bool((gate.value == 1).all())
+    assert GATES[name].kind is GateKind.SOFT or bool((gate.value == 1).all())
 
 
 @every_gate

@@ -314,7 +314,7 @@ LOGS = [0.0, 1e-12, -1e-9, 3e-5, -9.9e-3, 1.01e-2, 0.3, -2.0, 29.0, 31.0, -40.0,
 def of(term: Callable[..., Term], *values: Tensor) -> Tensor:
     """A term of tensors."""
     names = [f"x{number}" for number in range(len(values))]
-    found: Tensor = terms.evaluate(term(*map(terms.column, names)), dict(zip(names, values, strict=True)), torch)
+    found: Tensor = terms.evaluate_term(term(*map(terms.column, names)), dict(zip(names, values, strict=True)), torch)
     return found
 
 

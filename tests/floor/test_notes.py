@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.metric import MOST_RELIANCE, doubt
-from ratioscope.notes import Kind, Note, cells, columns, from_cells, is_unreliable, joined, remark, text_of
+from ratioscope.notes import Kind, Note, cells, from_cells, is_unreliable, joined, note_columns, remark, text_of
 
 UNRELIABLE = Note(Kind.UNRELIABLE, "unreliable: khat_token is 0.80, from 0.70 on its moment cannot be estimated")
 FEW = Note(Kind.NOT_ESTIMABLE, "not estimable: only 3 weights")
@@ -33,9 +33,9 @@ def test_a_note_is_its_text_for_readers_and_its_kind_for_code() -> None:
 
 
 def test_tables_keep_kind_and_text_and_no_note_is_empty() -> None:
-    frame = pd.DataFrame(columns(ALL))
+    frame = pd.DataFrame(note_columns(ALL))
     assert [from_cells(*row) for row in frame[["note_kind", "note"]].itertuples(index=False)] == list(ALL)
-    assert cells(None) == {"note_kind": "", "note": ""} and columns([]) == {"note_kind": [], "note": []}
+    assert cells(None) == {"note_kind": "", "note": ""} and note_columns([]) == {"note_kind": [], "note": []}
     assert (frame["note_kind"] == Kind.UNRELIABLE).tolist() == [is_unreliable(note) for note in ALL]
 
 

@@ -26,11 +26,11 @@ from ratioscope.schema import (
 EVERY_TABLE = (TOKENS, SEQUENCES, STEPS, PROBES, MESSAGES, VOCABULARY)
 
 
-def whole(table: schema.Table) -> pa.Schema:
+def whole(table: schema.DeclaredTable) -> pa.Schema:
     return pa.schema([(column.name, column.type) for column in table.columns])
 
 
-def message(table: schema.Table, found: pa.Schema) -> str:
+def message(table: schema.DeclaredTable, found: pa.Schema) -> str:
     with pytest.raises(RunFormatError) as caught:
         check(table, found, Path("runs/a/tokens/000000-000000-w0.parquet"))
     return str(caught.value)
@@ -41,7 +41,7 @@ def is_one_sentence(text: str) -> bool:
 
 
 @pytest.mark.parametrize("table", EVERY_TABLE, ids=lambda table: table.name)
-def test_the_declared_columns_pass_their_own_check(table: schema.Table) -> None:
+def test_the_declared_columns_pass_their_own_check(table: schema.DeclaredTable) -> None:
     check(table, whole(table), "here")
     only_required = pa.schema([(column.name, column.type) for column in table.required])
     check(table, only_required.append(pa.field("something_else", pa.binary())), "here")
@@ -50,7 +50,7 @@ def test_the_declared_columns_pass_their_own_check(table: schema.Table) -> None:
 @pytest.mark.parametrize(
     ("table", "column"), [(table, column) for table in EVERY_TABLE for column in table.required], ids=str
 )
-def test_a_missing_required_column_is_one_clear_sentence(table: schema.Table, column: schema.Column) -> None:
+def test_a_missing_required_column_is_one_clear_sentence(table: schema.DeclaredTable, column: schema.Column) -> None:
     found = whole(table)
     text = message(table, found.remove(found.get_field_index(column.name)))
     assert is_one_sentence(text)
@@ -64,7 +64,7 @@ def test_several_missing_columns_are_named_together() -> None:
 
 
 @pytest.mark.parametrize("table", EVERY_TABLE, ids=lambda table: table.name)
-def test_a_wrong_type_is_one_clear_sentence(table: schema.Table) -> None:
+def test_a_wrong_type_is_one_clear_sentence(table: schema.DeclaredTable) -> None:
     for place, column in enumerate(table.columns):
         text = message(table, whole(table).set(place, pa.field(column.name, pa.list_(pa.int32()))))
         assert is_one_sentence(text)

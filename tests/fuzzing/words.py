@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from ratioscope.analysis.findings.limits import limits_of
-from ratioscope.analysis.importers.detect import Found, the_source
+from ratioscope.analysis.importers.detect import FoundSource, the_source
 from ratioscope.analysis.importers.mapping import importer_of
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.sql import Limits, ask
+from ratioscope.analysis.sql import QueryLimits, ask
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import THRESHOLDS
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from tests.fuzzing.holding import Broken, Target, check_sentence, lasting
 from tests.fuzzing.tables import whole
 from tests.fuzzing.values import TEXTS, json_values, shape, texts
@@ -86,7 +86,7 @@ _KEYS = (
 
 def ask_settings(inside: Path, overrides: list[str]) -> None:
     """Settings on the command line of the trainer; one that is taken can be written and read again."""
-    config = load("on_policy", overrides)
+    config = load_settings("on_policy", overrides)
     json.dumps(config.model_dump(mode="json"), allow_nan=False)
 
 
@@ -186,10 +186,10 @@ def ask_mapping(inside: Path, example: str | dict[str, Any]) -> None:
     importer = importer_of(file)
     description = importer.describe(inside / "theirs")
     assert description is not None
-    _imported(Found(importer, description, inside / "theirs"), inside)
+    _imported(FoundSource(importer, description, inside / "theirs"), inside)
 
 
-def _imported(found: Found, inside: Path) -> None:
+def _imported(found: FoundSource, inside: Path) -> None:
     before = {path: path.read_bytes() for path in found.place.rglob("*") if path.is_file()}
     done = import_run(found, inside / "runs" / "run", Options())
     for problem in done.problems:
@@ -301,7 +301,7 @@ def _asked() -> Any:
 
 def ask_query(inside: Path, sql: str) -> None:
     """A query: a table of numbers and texts, or a sentence; no word of what is in files of the machine."""
-    answer = ask(*_asked(), sql, Limits(seconds=2.0))
+    answer = ask(*_asked(), sql, QueryLimits(seconds=2.0))
     json.dumps(answer.table.to_pylist(), default=str)
     if "root:" in str(answer.table.slice(0, 20).to_pylist()):
         raise Broken("a file of the machine was read")

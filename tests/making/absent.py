@@ -16,7 +16,7 @@ from ratioscope import schema
 from ratioscope.analysis.clipping import quadrants
 from ratioscope.analysis.clipping import sentences as clipping
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
-from ratioscope.analysis.diagnosis.report import text as diagnosis_text
+from ratioscope.analysis.diagnosis.report import diagnosis_text as diagnosis_text
 from ratioscope.analysis.drift import pairs, promises
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.drift.certificate import certificate
@@ -33,7 +33,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.staleness import age, mixed_responses
 from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
-from ratioscope.analysis.tokens.attribution import sentence, shares
+from ratioscope.analysis.tokens.attribution import attribution_sentence, shares
 from ratioscope.analysis.tokens.reader import read_sequence
 from ratioscope.analysis.tokens.worst_sequences import worst_sequences
 from ratioscope.analysis.variance import failure_mode
@@ -123,7 +123,7 @@ def said(opened: Opened) -> Iterator[tuple[str, str]]:
     yield from (("course", course(summary, key)) for key in CATALOGUE)
     yield "regime", regime(facts, setup).sentence
     yield from run_verdict(summary, opened.findings, opened.remarks, opened.limits).pairs
-    yield "drift", drift.headline(facts)
+    yield "drift", drift.drift_headline(facts)
     yield "path", drift.path_section(facts)
     yield "triangle", drift.triangle_sentence(facts)
     yield "exact", drift.exact_sentence(summary)
@@ -131,7 +131,7 @@ def said(opened: Opened) -> Iterator[tuple[str, str]]:
     yield "spread", ratios.spread(summary)
     yield "cost", ratios.cost(summary)
     yield "left out", ratios.left_out_words(summary)
-    yield "clipping", clipping.headline(summary, clipping.cannot_clip(run.manifest, summary.values))
+    yield "clipping", clipping.clipping_headline(summary, clipping.cannot_clip(run.manifest, summary.values))
     yield "variance", failure_mode.answer(facts, setup).sentence
     yield "blind spot", failure_mode.blind_spot_sentence(failure_mode.blind_spot(summary), opened.limits)
     yield "growth of variance", failure_mode.growth_sentence(summary)
@@ -161,18 +161,20 @@ def _of_tokens(run: Run, first: int, last: int, opened: Opened) -> dict[str, Cal
             opened.summary, failure_mode.response_staleness(run, first, last)
         ),
         "truncation": lambda: truncation(run, first, last, "token").sentence,
-        "age": lambda: age.sentence(sampled_by(run).lags, stratify(run, "lag"), age.age_effect(run), opened.facts()),
-        "mixed": lambda: mixed_responses.sentence(sampled_by(run).responses),
+        "age": lambda: age.age_sentence(
+            sampled_by(run).lags, stratify(run, "lag"), age.age_effect(run), opened.facts()
+        ),
+        "mixed": lambda: mixed_responses.versions_sentence(sampled_by(run).responses),
         "worst": lambda: str(len(worst_sequences(run, "largest_ratio")) + len(worst_sequences(run, "lowest_reward"))),
         "reader": lambda: str(len(read_sequence(run, first, 0).group)),
-        "pairs": lambda: "; ".join(pairs.measure(run)["note"]),
+        "pairs": lambda: "; ".join(pairs.measure_pairs(run)["note"]),
         "as trl": lambda: "; ".join(theirs(run, "trl")["note"]),
         "by outcome": lambda: "; ".join(stratify(run, "outcome").table.notes["note"]),
         **{
-            f"shares by {owner}": lambda owner=owner: sentence(shares(run, "chi2", owner))  # type: ignore[misc]
+            f"shares by {owner}": lambda owner=owner: attribution_sentence(shares(run, "chi2", owner))  # type: ignore[misc]
             for owner in ("token", "group", "advantage")
         },
-        "shares of the update": lambda: sentence(shares(run, "update", "step")),
+        "shares of the update": lambda: attribution_sentence(shares(run, "update", "step")),
     }
     return speaking
 

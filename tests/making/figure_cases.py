@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
 from ratioscope.analysis.compare import Member, Setting, curves, difference_over
-from ratioscope.analysis.compare import settings as grouped
+from ratioscope.analysis.compare import grouped_settings as grouped
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Severity
@@ -21,7 +21,7 @@ from ratioscope.analysis.ratios.growth import Growth, growth
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.analysis.variance import failure_mode
-from ratioscope.analysis.what_if import Curve
+from ratioscope.analysis.what_if import MeasureCurve
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import (
     clipping,
@@ -45,7 +45,7 @@ from ratioscope.dashboard.figures import (
     sql as query,
 )
 from ratioscope.dashboard.theme import Mode
-from ratioscope.notes import columns
+from ratioscope.notes import note_columns
 from tests.dashboard.conftest import make_steps
 from tests.making.caveats import UNRELIABLE
 from tests.making.runs import write_run
@@ -164,7 +164,7 @@ def _strata(label: str) -> pd.DataFrame:
     frame = pd.DataFrame(
         {"label": [f"{label}{k}" for k in number], "first": number, "value": number / 8, "n_tokens": 5}
     )
-    notes = columns(UNRELIABLE if odd else None for odd in number % 2)
+    notes = note_columns(UNRELIABLE if odd else None for odd in number % 2)
     return frame.assign(low=frame["value"] - 0.01, high=frame["value"] + 0.01, several=number % 2 == 0, **notes)
 
 
@@ -215,7 +215,7 @@ def _theirs_and_ours(material: Material, mode: Mode, steps: Range) -> go.Figure:
 
 def _against(m: Material, mode: Mode, steps: Range) -> go.Figure:
     index, columns = list(m.by_step.index), [m.by_step[name].to_numpy() for name in ("share", "low", "high")]
-    curve = Curve(*columns, np.isfinite(columns[0]))
+    curve = MeasureCurve(*columns, np.isfinite(columns[0]))
     return clipping.against({"applied": (index, curve), HOSTILE: (index, curve)}, mode, share=True, steps=steps)
 
 
@@ -234,7 +234,7 @@ def _quadrants(mode: Mode) -> go.Figure:
 def _sweep(m: Material, mode: Mode) -> go.Figure:
     shares = {"ess": m.by_step["share"], "ess_lower": m.by_step["low"], "ess_upper": m.by_step["high"]}
     rows = pd.DataFrame(shares).iloc[:60].assign(unreliable="ess")
-    return clipping.sweep(
+    return clipping.sweep_figure(
         rows, "ess", mode, x_title="C", y_title="ESS", share=True, marks={"applied": 2.0, HOSTILE: 7.0}
     )
 
@@ -288,7 +288,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "compare.difference",
-        lambda m, mode, steps: comparison.difference(
+        lambda m, mode, steps: comparison.difference_figure(
             difference_over(m.settings[0], m.settings[1], "reward")[0], "reward", mode, x=steps
         ),
     ),
@@ -326,7 +326,11 @@ CASES: tuple[Case, ...] = (
     Case(
         "engine.against_probability", lambda m, mode, steps: engine.against_probability(_held(), mode), over_steps=False
     ),
-    Case("drift.path_diagram", lambda m, mode, steps: drift.path_diagram(pairs.measure(m.run), mode), over_steps=False),
+    Case(
+        "drift.path_diagram",
+        lambda m, mode, steps: drift.path_diagram(pairs.measure_pairs(m.run), mode),
+        over_steps=False,
+    ),
     Case("drift.triangle", lambda m, mode, steps: drift.triangle(m.summary, mode, steps)),
     Case(
         "drift.sampled_and_exact",

@@ -204,9 +204,9 @@ def _comparable(text: str) -> list[str]:
 
 
 def _text(answer: Callable[..., str], asked: tuple[object, ...], folder: str) -> str:
-    from ratioscope.dashboard.load import load
+    from ratioscope.dashboard.load import server_load
 
-    load._followers.clear()  # other viewers would be waited for
+    server_load._followers.clear()  # other viewers would be waited for
     try:
         said = answer(*asked)
     except Exception as error:  # noqa: BLE001 - is an answer, too

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-from ratioscope.trainer.training.loop import Progress, Trainer
+from ratioscope.trainer.training.loop import Trainer, UpdateProgress
 from tests.making.training import RESUMABLE, small
 
 
@@ -48,7 +48,7 @@ def train_until(folder: Path, run: Unfinished) -> None:
     """Train in the background until the update is recorded; the run is never closed."""
     arrived = threading.Event()
 
-    def report(progress: Progress) -> None:
+    def report(progress: UpdateProgress) -> None:
         if progress.update == run.last_update:
             arrived.set()
             time.sleep(600)

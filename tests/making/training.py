@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 
 from ratioscope import schema
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training.loop import Trainer
 
 SMALL = (
@@ -51,7 +51,7 @@ CLOCKS = {
 
 def small(*overrides: str) -> TrainConfig:
     """The on-policy preset made small, with overrides on top."""
-    return load("on_policy", [*SMALL, *overrides])
+    return load_settings("on_policy", [*SMALL, *overrides])
 
 
 class Recorded(NamedTuple):

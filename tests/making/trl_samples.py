@@ -56,7 +56,7 @@ def run(kind: str, folder: str, steps: int) -> None:
     assert spec is not None and spec.submodule_search_locations
     file = next(Path(next(iter(spec.submodule_search_locations))).glob("*.gguf"))
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model, _ = pretrained.load("smollm2", chat_template=True)
+    model, _ = pretrained.load_pretrained("smollm2", chat_template=True)
     model.config._name_or_path = file.stem
     rows = [
         {"prompt": [{"role": "user", "content": ASK.format(question=data[i]["question"])}], "row": i}

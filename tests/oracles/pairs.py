@@ -1,4 +1,4 @@
-"""Every metric of every pair by its definition, with 50 digits; how tests look at what `measure` says."""
+"""Every metric of every pair by its definition, with 50 digits; how tests look at what `measure_pairs` says."""
 
 from collections import defaultdict
 from math import inf, isfinite, isnan
@@ -9,7 +9,7 @@ import mpmath as mp
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.drift.pairs import PAIRS, UNITS, measure
+from ratioscope.analysis.drift.pairs import PAIRS, UNITS, measure_pairs
 from ratioscope.analysis.runs.store import open_run
 from tests.oracles.brute_force import Row, is_valid, rate_interval
 
@@ -19,8 +19,8 @@ each_pair = pytest.mark.parametrize("pair", PAIRS)
 
 
 def by_step(folder: Path, view: tuple[str, str]) -> pd.DataFrame:
-    """What `measure` says, indexed by step, pair and metric."""
-    frame = measure(open_run(folder), level=view[0], aggregation=view[1], by_step=True)  # type: ignore[arg-type]
+    """What `measure_pairs` says, indexed by step, pair and metric."""
+    frame = measure_pairs(open_run(folder), level=view[0], aggregation=view[1], by_step=True)  # type: ignore[arg-type]
     return frame.set_index(["step", "pair", "metric"])
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.what_if import STOPPING, Outcome, Rule, Tokens, tokens_of
+from ratioscope.analysis.what_if import STOPPING, Rule, RuleOutcome, Tokens, tokens_of
 from ratioscope.filters import FILTERS
 from ratioscope.gates import GATES
 from ratioscope.ratios import LEVELS
@@ -96,7 +96,7 @@ def random_tokens(seed: int = 0) -> Tokens:
     return tokens_of(random_columns(seed))
 
 
-def brute_force(outcome: Outcome, tokens: Tokens) -> dict[str, float]:
+def brute_force(outcome: RuleOutcome, tokens: Tokens) -> dict[str, float]:
     """Every measure by loops over tokens; gate and weight themselves have oracles of their own (tests/floor)."""
     rows = list(
         zip(

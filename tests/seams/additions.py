@@ -46,7 +46,7 @@ GATE = Edit(
     "ratioscope/gates.py",
     '''
 
-@declared("seam: stop what falls below a floor", Kind.MASK, reach=lambda current, up, *, floor: _either(up, 9.0, floor))
+@declared("seam: a floor", GateKind.MASK, reach=lambda current, up, *, floor: _either(up, 9.0, floor))
 def seam_gate(ratios: LogRatios, advantage: Tensor, *, floor: float) -> Gate:
     """Nothing of what has a ratio below `floor` counts (a test)."""
     below = (advantage != 0) & (ratios.behavior.exp() < floor)
@@ -160,7 +160,7 @@ FORMAT = Edit(
 
 from ratioscope.analysis.importers.values import as_number, numbers
 from ratioscope.analysis.importers.plain import Plain, of_text
-from ratioscope.analysis.importers.responses import text
+from ratioscope.analysis.importers.responses import plain_text
 from ratioscope.analysis.importers.source import Sign
 
 IMPORTER = Plain(
@@ -169,9 +169,9 @@ IMPORTER = Plain(
     framework="seam",
     files=r"seam_(\\d+)\\.jsonl",
     keys=("said", "points", "turns"),
-    sequences=(("response", "said", text), ("reward", "points", as_number)),
+    sequences=(("response", "said", plain_text), ("reward", "points", as_number)),
     tokens=(("logp_behavior", "turns[*].logps", numbers),),
-    group=lambda record: text(record.get("asked")),
+    group=lambda record: plain_text(record.get("asked")),
     missing=of_text("a test has none"),
     signs=(Sign("seam_*.jsonl", ("said", "points", "turns")),),
 ).importer

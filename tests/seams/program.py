@@ -26,7 +26,7 @@ from ratioscope.analysis.overview.sentences import fine, health
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.analysis.what_if import apply, load, own_rule, parse
+from ratioscope.analysis.what_if import apply, load_tokens, own_rule, parse
 from ratioscope.dashboard import app
 from ratioscope.dashboard.report.build import full_pages, run_report
 from ratioscope.dashboard.report.json_report import json_text
@@ -53,7 +53,7 @@ def trained(folder: Path) -> None:
 def analysed(folder: Path) -> dict[str, Any]:
     """What analysis and report say."""
     run, opened = open_run(folder), open_folder(folder)
-    own, tokens = own_rule(run).rule, load(run)
+    own, tokens = own_rule(run).rule, load_tokens(run)
     assert own is not None
     return {
         "own": str(own),

@@ -111,7 +111,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def where(part: str, choice: str) -> str:
+def where_in_code(part: str, choice: str) -> str:
     """Where a part is in the code: ratioscope.gates.two_side; nothing where it needs no code."""
     if ".py:" in choice or (part, choice) == ("filter", "none"):
         return ""

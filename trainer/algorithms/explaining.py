@@ -5,8 +5,8 @@ import textwrap
 
 from ratioscope.sources import titled
 from ratioscope.trainer.algorithms import own
-from ratioscope.trainer.algorithms.algorithm import IDLE, Algorithm, printed, where
-from ratioscope.trainer.algorithms.parameters import PARAMETERS
+from ratioscope.trainer.algorithms.algorithm import IDLE, Algorithm, printed, where_in_code
+from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS
 from ratioscope.trainer.algorithms.parts import CHOICES
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 
@@ -51,14 +51,14 @@ def describe(algorithm: Algorithm) -> str:
             lines += [
                 f"    {part:<13}  {choice}",
                 *_paragraph(_sentence(part, choice)),
-                *_paragraph(where(part, choice)),
+                *_paragraph(where_in_code(part, choice)),
             ]
     usual = " ".join(f"{part}={choice}" for part, choice in parts if choice in IDLE)
     lines += [f"    {'as usual':<13}  {usual}"]
     if algorithm.parameters:
         lines += ["", "  parameters"]
     for name, value in algorithm.parameters.items():
-        known = PARAMETERS.get(name)
+        known = ALGORITHM_PARAMETERS.get(name)
         meaning = f"{known.meaning} ({known.range})" if known else "of a part from a file"
         lines.append(f"    {name:<20} {value:<6g} {meaning}")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ _OF_PARTS = {
     for name, row in part.parameters.items()
 }
 
-PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
+ALGORITHM_PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     "tau": Parameter("temperature, or strength of the pull", above=True),
     "baseline_shift": Parameter("how far the baseline is moved down", low=-math.inf),
     "gamma": Parameter("discount per token", high=1),
@@ -50,10 +50,11 @@ def check(algorithm: str, parameters: Mapping[str, float]) -> None:
         RatioscopeError: a value outside of its range, or a ring inside out.
     """
     for name, value in parameters.items():
-        if name in PARAMETERS and not PARAMETERS[name].allows(value):  # a user's own part may have any other
+        known = ALGORITHM_PARAMETERS.get(name)  # a user's own part may have any other
+        if known and not known.allows(value):
             raise RatioscopeError(
-                f"algorithm.parameters.{name}={value:g} does not fit {algorithm}: it must be {PARAMETERS[name].range} "
-                f"({PARAMETERS[name].meaning})."
+                f"algorithm.parameters.{name}={value:g} does not fit {algorithm}: it must be {known.range} "
+                f"({known.meaning})."
             )
     if crossed := inside_out(parameters):
         inner, outer = crossed

@@ -18,7 +18,7 @@ from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.algorithms.losses import AGGREGATIONS, Size
-from ratioscope.trainer.algorithms.parameters import PARAMETERS, taken_by
+from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS, taken_by
 from ratioscope.trainer.algorithms.regularisers import REGULARISERS, Places
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.algorithms.selection import SAMPLE_WEIGHTS, SELECTIONS
@@ -69,7 +69,7 @@ def takers(parameter: str) -> list[str]:
 
 
 @lru_cache(maxsize=512)
-def combined(name: str, parts: tuple[tuple[str, str], ...] = ()) -> Algorithm:
+def algorithm_of_parts(name: str, parts: tuple[tuple[str, str], ...] = ()) -> Algorithm:
     """The algorithm of a name with some parts exchanged; parameters that a new part needs have its usual defaults.
 
     Raises:
@@ -87,7 +87,7 @@ def combined(name: str, parts: tuple[tuple[str, str], ...] = ()) -> Algorithm:
     return replace(row, parameters=MappingProxyType(kept | added))
 
 
-def table() -> str:
+def parts_table() -> str:
     """Every choice of every part, with its parameters and its sentence."""
     lines = []
     for part, choices in CHOICES.items():
@@ -100,7 +100,7 @@ def table() -> str:
 def refresh() -> None:
     """Read users' files anew."""
     own.forget()
-    combined.cache_clear()
+    algorithm_of_parts.cache_clear()
 
 
 def _row(name: str) -> Algorithm:
@@ -146,7 +146,7 @@ def _usual(parameter: str, part: str, choice: str, wanted: Algorithm) -> float:
     if with_it:
         nearest = max(with_it, key=lambda row: len(row.parts().items() & wanted.parts().items()))
         return nearest.parameters[parameter]
-    known = PARAMETERS[parameter]
+    known = ALGORITHM_PARAMETERS[parameter]
     assert isinstance(known, RuleParameter)  # what has no algorithm is one of the floor's
     return known.scale.typical
 

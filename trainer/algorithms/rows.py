@@ -205,7 +205,7 @@ ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (
 ALIASES = {"decoupled_ppo": "incremental_clip", "method_one": "adaptive_clip", "method_two": "incremental_clip"}
 
 
-def table() -> str:
+def algorithms_table() -> str:
     """All algorithms, a line each, with the parts that do something."""
     rows = [("name", *PARTS, "epochs", "source")]
     rows += [

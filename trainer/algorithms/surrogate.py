@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from ratioscope.gates import GATES, Gate, Kind
+from ratioscope.gates import GATES, Gate, GateKind
 from ratioscope.ratios import LogRatios, sum_over_sequence
 from ratioscope.trainer.algorithms.algorithm import PROPORTIONAL, Algorithm
 from ratioscope.trainer.algorithms.parameters import taken_by
@@ -59,10 +59,10 @@ def of_policy(
     row, up = GATES.get(algorithm.gate), advantage > 0
     per_ratio = (weight.log() - ratios.behavior).nan_to_num(nan=0.0).exp()  # 1, where the weight is the ratio
     value = gated
-    if row and row.kind is Kind.SOFT:
+    if row and row.kind is GateKind.SOFT:
         tau = torch.where(up, settings["tau_positive"], settings["tau_negative"]).double()
         value = per_ratio * 4 / tau * torch.sigmoid(tau * torch.expm1(ratios.behavior))
-    elif row and row.reach and (row.kind is Kind.CLIP or algorithm.gate == "dual_clip"):
+    elif row and row.reach and (row.kind is GateKind.CLIP or algorithm.gate == "dual_clip"):
         bound = row.reach(ratios.current.exp(), up, **taken_by(row.function, settings))
         if algorithm.gate == "dual_clip":
             bound = torch.where(~up & (gate.side > 0), settings["dual"], bound)

@@ -16,7 +16,7 @@ RESIDUAL = 1e-10
 
 
 @dataclass(frozen=True)
-class Step:
+class TrustRegionStep:
     """What became of the step."""
 
     accepted: float
@@ -40,7 +40,7 @@ def trust_region_step(
     damping: float,
     shrink: float,
     line_search_steps: float,
-) -> Step:
+) -> TrustRegionStep:
     """A natural gradient, as far as a bound on the mean KL lets it, changes `weights` in place; the solver works in
     float32 whatever the model computes in (S4 4.6).
 
@@ -71,7 +71,7 @@ def trust_region_step(
         norm = float(gradient.norm())
         before = float(surrogate(found).detach())
         if norm == 0:
-            return Step(accepted=0.0, kl=0.0, trials=0, improvement=0.0, gradient_norm=0.0)
+            return TrustRegionStep(accepted=0.0, kl=0.0, trials=0, improvement=0.0, gradient_norm=0.0)
         slope = torch.autograd.grad(_mean_kl(fixed, found), parameters, create_graph=True, allow_unused=True)
 
         def fisher(vector: Tensor) -> Tensor:
@@ -94,12 +94,12 @@ def trust_region_step(
             found = forward()
             kl, gain = float(_mean_kl(fixed, found)), float(surrogate(found)) - before
             if kl <= max_kl and gain >= 0:
-                return Step(share, kl, trial, gain, norm)
+                return TrustRegionStep(share, kl, trial, gain, norm)
             share *= shrink
         for exact, start in zip(weights.exact, origin, strict=True):
             exact.copy_(start)
         weights.publish()
-    return Step(accepted=0.0, kl=0.0, trials=int(line_search_steps), improvement=0.0, gradient_norm=norm)
+    return TrustRegionStep(accepted=0.0, kl=0.0, trials=int(line_search_steps), improvement=0.0, gradient_norm=norm)
 
 
 def conjugate_gradient(matrix: Callable[[Tensor], Tensor], right: Tensor, steps: int) -> Tensor:

@@ -16,13 +16,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ratioscope.trainer import tasks
-from ratioscope.trainer.asynchronous.processes import Crew, Link
+from ratioscope.trainer.asynchronous.processes import Crew, LearnerLink
 from ratioscope.trainer.model import adapters, policy
 from ratioscope.trainer.model.precision import cast
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.collector import assemble, decoding_of
 from ratioscope.trainer.sampling.engine import Engine, Weights
-from ratioscope.trainer.sampling.rollout import Batch, Rollout
+from ratioscope.trainer.sampling.rollout import Rollout, TrainingBatch
 from ratioscope.trainer.sampling.sample import Version, encoded, sample, with_greedy_reward
 from ratioscope.trainer.sampling.snapshots import kept_weights
 from ratioscope.trainer.settings.config import TrainConfig
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shared:
+class ActorsShared:
     """What learner and actors have in common."""
 
     weights: Weights
@@ -61,7 +61,7 @@ class ActorCollector:
         self._last_from = [0] * config.schedule.actors
         self._waiting: deque[tuple[int, Rollout]] = deque()
         context = multiprocessing.get_context("spawn")
-        self._shared = Shared(
+        self._shared = ActorsShared(
             weights={name: value.share_memory_() for name, value in kept_weights(model).items()},  # type: ignore[no-untyped-call]
             version=context.Value("q", -1),
             lock=context.Lock(),
@@ -83,10 +83,10 @@ class ActorCollector:
     def weights(self) -> dict[int, Weights]:
         return self._kept
 
-    def collect(self, update: int) -> Batch:
+    def collect(self, update: int) -> TrainingBatch:
         return self._assembled([self._next() for _ in range(self.config.sampler.prompts)])
 
-    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+    def hold_out(self, update: int, batch: TrainingBatch) -> TrainingBatch | None:
         asked = {self.task.prompt(prompt_id) for prompt_id in batch.prompt_ids}
         taken: list[tuple[int, Rollout]] = []
         back: list[tuple[int, Rollout]] = []
@@ -116,12 +116,12 @@ class ActorCollector:
                 self._waiting.append((prompt, rollout.rows(rows)))
         return self._waiting.popleft()
 
-    def _assembled(self, groups: list[tuple[int, Rollout]]) -> Batch:
+    def _assembled(self, groups: list[tuple[int, Rollout]]) -> TrainingBatch:
         prompts = [prompt for prompt, _ in groups]
         return assemble([rollout for _, rollout in groups], prompts, self.task, self.vocabulary)
 
 
-def _sample_forever(link: Link, config: TrainConfig, shared: Shared) -> None:
+def _sample_forever(link: LearnerLink, config: TrainConfig, shared: ActorsShared) -> None:
     task = tasks.make(config.task)
     model, vocabulary = policy.make(config.model, task)
     engine = Engine(cast(model, policy.dtype_of(config.model)), config.sampler.dtype)

@@ -23,7 +23,7 @@ WAITING = 2
 
 
 @dataclass(frozen=True)
-class Link:
+class LearnerLink:
     """A process's line to the learner."""
 
     number: int
@@ -56,7 +56,7 @@ class Crew:
         self.kind = kind
         context = multiprocessing.get_context("spawn")
         self._stop, self._messages = context.Event(), context.Queue(maxsize=WAITING * size)
-        links = [Link(number, os.getpid(), self._stop, self._messages) for number in range(size)]
+        links = [LearnerLink(number, os.getpid(), self._stop, self._messages) for number in range(size)]
         self._processes = [context.Process(target=_live, args=(link, work, *shared), daemon=True) for link in links]
         with _bare_children():
             for process in self._processes:
@@ -126,7 +126,7 @@ def _bare_children() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _live(link: Link, work: Callable[..., None], *shared: Any) -> None:
+def _live(link: LearnerLink, work: Callable[..., None], *shared: Any) -> None:
     """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -21,7 +21,7 @@ from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from ratioscope.trainer import tasks
-from ratioscope.trainer.asynchronous.processes import LOOK, Crew, Link
+from ratioscope.trainer.asynchronous.processes import LOOK, Crew, LearnerLink
 from ratioscope.trainer.model import adapters, policy
 from ratioscope.trainer.sampling.collector import ScheduledCollector
 from ratioscope.trainer.settings.config import Schedule, TrainConfig
@@ -30,7 +30,7 @@ from ratioscope.trainer.training.recompute import Recomputed
 from ratioscope.trainer.training.update import Learner, adamw
 
 
-class Shared(NamedTuple):
+class WorkersShared(NamedTuple):
     """What all workers change."""
 
     weights: list[Parameter]
@@ -82,7 +82,7 @@ class Workers:
         moments = [optimiser.state[weight] for weight in weights]
         for tensor in [*weights, *(tensor for own in moments for tensor in own.values())]:
             tensor.share_memory_()
-        self._shared = Shared(weights, moments, context.Value("q", update), context.Lock())
+        self._shared = WorkersShared(weights, moments, context.Value("q", update), context.Lock())
         self._crew = Crew("Worker", self.config.schedule.workers, _work, self.config, self._shared)
 
     def next(self, update: int) -> Applied:
@@ -119,7 +119,7 @@ class _Enough(Exception):
 class _Applying:
     """In the place of a worker's optimiser: its gradients move the shared weights, of which it then has a copy."""
 
-    def __init__(self, link: Link, learner: Learner, shared: Shared) -> None:
+    def __init__(self, link: LearnerLink, learner: Learner, shared: WorkersShared) -> None:
         self._link, self._mine, self._shared = link, learner.trained, shared
         self._updates = learner.config.updates
         self._adamw = adamw(shared.weights, learner.config.optimiser)
@@ -169,7 +169,7 @@ class _Applying:
             self._shared.lock.release()
 
 
-def _work(link: Link, config: TrainConfig, shared: Shared) -> None:
+def _work(link: LearnerLink, config: TrainConfig, shared: WorkersShared) -> None:
     task, seed = tasks.make(config.task), (config.seed * 1_000_003 + link.number + 1) % 2**63
     own = config.model_copy(update={"seed": seed, "schedule": Schedule()})
     model, vocabulary = policy.make(config.model, task)

@@ -9,7 +9,7 @@ from torch import Tensor
 CHUNK = 4_096 * 16
 
 
-def total_variation(p: Tensor, q: Tensor) -> Tensor:
+def exact_total_variation(p: Tensor, q: Tensor) -> Tensor:
     """(n_tokens, vocabulary) log-probabilities -> (n_tokens,): half the sum of |p - q| (S1 4.1)."""
     return _by_state(lambda a, b: (a.exp() - b.exp()).abs().sum(dim=-1) / 2, p, q)
 

@@ -12,13 +12,13 @@ import torch
 
 from ratioscope import schema
 from ratioscope.table_files import to_arrow
-from ratioscope.trainer.sampling.rollout import Batch
+from ratioscope.trainer.sampling.rollout import TrainingBatch
 from ratioscope.trainer.training.preparation import Prepared
 from ratioscope.trainer.training.recompute import Recomputed
-from ratioscope.trainer.training.update import Learner, Outcome
+from ratioscope.trainer.training.update import Learner, UpdateOutcome
 
 Columns = dict[str, Any]
-Logged = tuple[Columns, Columns]
+LoggedTables = tuple[Columns, Columns]
 """Of the tokens and of the sequences table."""
 
 
@@ -26,12 +26,12 @@ Logged = tuple[Columns, Columns]
 class HeldOut:
     """Responses to such prompts, as they were before the update."""
 
-    batch: Batch
+    batch: TrainingBatch
     prepared: Prepared
     recomputed: Recomputed
 
 
-def prepared(learner: Learner, step: int, batch: Batch) -> Prepared:
+def prepared(learner: Learner, step: int, batch: TrainingBatch) -> Prepared:
     """Log-probs under the policy before the update, rewards and advantages as of the batch; no response is left out."""
     preparation = learner.preparation
     schedule = preparation.config.schedule.model_copy(update={"window": None, "epsilon_stale": None})
@@ -43,7 +43,7 @@ def prepared(learner: Learner, step: int, batch: Batch) -> Prepared:
     return everything.prepare(step, batch, torch.Generator().manual_seed(step), gradient=False)
 
 
-def outcome(learner: Learner, prepared: Prepared) -> Outcome:
+def outcome(learner: Learner, prepared: Prepared) -> UpdateOutcome:
     """What the policy after the update says of them; what the loss did to a token is null, because it did nothing."""
     with torch.no_grad():
         new = learner.preparation.look(prepared.rollout, prepared.select)
@@ -56,10 +56,10 @@ def outcome(learner: Learner, prepared: Prepared) -> Outcome:
         "advantage": tokens.advantage,
         "entropy": prepared.seen.entropy,
     }
-    return Outcome(prepared, columns, new=new.distribution)
+    return UpdateOutcome(prepared, columns, new=new.distribution)
 
 
-def beside(step: int, seen: Logged, unseen: Logged) -> Logged:
+def beside(step: int, seen: LoggedTables, unseen: LoggedTables) -> LoggedTables:
     """The rows of a batch and, with ids of their own, those of what was held out of it."""
     tokens, sequences = unseen
     sequences |= {"dropped": [schema.HELD_OUT] * len(sequences["seq_id"]), "sample_weight": None}
@@ -69,6 +69,6 @@ def beside(step: int, seen: Logged, unseen: Logged) -> Logged:
     return tuple(_joined(table, step, parts) for table, *parts in zip(tables, seen, shifted, strict=True))  # type: ignore[return-value]
 
 
-def _joined(table: schema.Table, step: int, parts: list[Columns]) -> Columns:
+def _joined(table: schema.DeclaredTable, step: int, parts: list[Columns]) -> Columns:
     rows = pa.concat_tables([to_arrow(table, part, step) for part in parts], promote_options="default")
     return {name: rows[name].combine_chunks() for name in rows.column_names if name != "step"}

@@ -16,7 +16,7 @@ from ratioscope.trainer.algorithms.advantages import leave_one_out
 from ratioscope.trainer.algorithms.losses import Size, policy_loss
 from ratioscope.trainer.model.policy import evaluate
 from ratioscope.trainer.sampling.collector import ScheduledCollector, assemble
-from ratioscope.trainer.sampling.rollout import Batch
+from ratioscope.trainer.sampling.rollout import TrainingBatch
 from ratioscope.trainer.sampling.sample import Version, encoded, sample
 from ratioscope.trainer.training.update import Learner
 
@@ -125,7 +125,7 @@ def _true_gradient(
     return _flat_gradient(learner, objective)
 
 
-def _estimate(learner: Learner, step: int, batch: Batch) -> Tensor:
+def _estimate(learner: Learner, step: int, batch: TrainingBatch) -> Tensor:
     """The gradient of the algorithm's first pass on a batch, under the common normaliser.
 
     Division by the sum of the weights is the estimator itself: there a constant, the mean length, makes it comparable.

@@ -43,7 +43,7 @@ def make(model: Model, task: Task) -> tuple[PreTrainedModel, Vocabulary]:
         RatioscopeError: a pretrained model that cannot be loaded.
     """
     if model.path:
-        loaded, vocabulary = pretrained.load(model.path, chat_template=model.chat_template)
+        loaded, vocabulary = pretrained.load_pretrained(model.path, chat_template=model.chat_template)
         if model.lora_rank:
             adapters.attach(loaded, model.lora_rank, model.lora_alpha)
         return loaded.to(device_of(model)), vocabulary

@@ -85,10 +85,10 @@ class PretrainedVocabulary:
 
 
 def check_path(path: str) -> None:
-    """Whether `load` would find what it needs, as far as that shows without loading anything.
+    """Whether `load_pretrained` would find what it needs, as far as that shows without loading anything.
 
     Raises:
-        RatioscopeError: no model at `path`, none that `load` can read, or a package is missing.
+        RatioscopeError: no model at `path`, none that `load_pretrained` can read, or a package is missing.
     """
     place = _place(path)
     if place.is_dir():
@@ -102,7 +102,7 @@ def check_path(path: str) -> None:
         raise RatioscopeError(f"{place}: reading a GGUF file needs the package {' and '.join(missing)}: {INSTALL}.")
 
 
-def load(path: str, *, chat_template: bool) -> tuple[PreTrainedModel, PretrainedVocabulary]:
+def load_pretrained(path: str, *, chat_template: bool) -> tuple[PreTrainedModel, PretrainedVocabulary]:
     """The model, in float32 and in evaluation mode, and its vocabulary.
 
     A GGUF file is converted when it is first used, which takes half a minute for SmolLM2, and kept in the cache.

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from ratioscope.trainer.sampling.engine import Engine, Weights
 from ratioscope.trainer.sampling.experts import Experts
-from ratioscope.trainer.sampling.rollout import Batch, Rollout, join
+from ratioscope.trainer.sampling.rollout import Rollout, TrainingBatch, join
 from ratioscope.trainer.sampling.sample import Decoding, Switch, Version, encoded, sample, scored, with_greedy_reward
 from ratioscope.trainer.sampling.schedule import live_versions
 from ratioscope.trainer.sampling.snapshots import Snapshots
@@ -24,10 +24,10 @@ class Collector(Protocol):
     def publish(self, version: int, model: PreTrainedModel) -> None:
         """A new version of the policy is there."""
 
-    def collect(self, update: int) -> Batch:
+    def collect(self, update: int) -> TrainingBatch:
         """The batch of an update."""
 
-    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+    def hold_out(self, update: int, batch: TrainingBatch) -> TrainingBatch | None:
         """Responses to a few prompts that its batch does not have, by the same sampler; None where there are none."""
 
     @property
@@ -63,12 +63,12 @@ class ScheduledCollector:
     def publish(self, version: int, model: PreTrainedModel) -> None:
         self.snapshots.keep(version, model)
 
-    def collect(self, update: int) -> Batch:
+    def collect(self, update: int) -> TrainingBatch:
         if self.config.declared.selection == "mixed_groups":
             return self._mixed_groups(update, int(self.config.parameters["max_rounds"]))
         return self._next(update)
 
-    def hold_out(self, update: int, batch: Batch) -> Batch | None:
+    def hold_out(self, update: int, batch: TrainingBatch) -> TrainingBatch | None:
         # A stream of its own for each update: the batches do not depend on it, and a resumed run repeats it.
         choice = random.Random(f"held out {self.config.seed} {update}")
         prompts = other_prompts(self.task, choice, self.config.logging.held_out_groups, batch)
@@ -96,7 +96,7 @@ class ScheduledCollector:
     def close(self) -> None:
         """Nothing runs between two batches."""
 
-    def batch(self, update: int, drawn: list[int], choice: random.Random, generator: torch.Generator) -> Batch:
+    def batch(self, update: int, drawn: list[int], choice: random.Random, generator: torch.Generator) -> TrainingBatch:
         """Responses to given prompts, by the versions that the schedule names for an update."""
         versions = live_versions(self.config.schedule, update)
         if not self.config.schedule.mixture:
@@ -115,7 +115,7 @@ class ScheduledCollector:
             return assemble([whole._replace(copies=copies)], drawn, self.task, self.vocabulary)
         return assemble(rollouts, [units[place] for place in places], self.task, self.vocabulary)
 
-    def _next(self, update: int) -> Batch:
+    def _next(self, update: int) -> TrainingBatch:
         drawn = self.task.draw(self.prompts, self.config.sampler.prompts)
         batch = self.batch(update, drawn, self.prompts, self.generator)
         if not self.config.schedule.expert_share:
@@ -151,11 +151,11 @@ class ScheduledCollector:
             return rollout
         return with_greedy_reward(rollout, policy, self.task, self.vocabulary, prompt_ids)
 
-    def _mixed_groups(self, update: int, rounds: int) -> Batch:
+    def _mixed_groups(self, update: int, rounds: int) -> TrainingBatch:
         """DAPO's dynamic sampling: only groups whose rewards differ, as far as `rounds` rounds find enough."""
         copies, wanted = self.config.sampler.samples_per_prompt, self.config.sampler.prompts
-        mixed: list[Batch] = []
-        silent: list[Batch] = []
+        mixed: list[TrainingBatch] = []
+        silent: list[TrainingBatch] = []
         for _ in range(rounds):
             for group in split(self._next(update), copies):
                 (mixed if group.reward.min() < group.reward.max() else silent).append(group)
@@ -168,7 +168,7 @@ class ScheduledCollector:
         return replace(batch, left_out=sum(int(group.rollout.mask.sum()) for group in left_out))
 
 
-def other_prompts(task: Task, choice: random.Random, n: int, batch: Batch) -> list[int]:
+def other_prompts(task: Task, choice: random.Random, n: int, batch: TrainingBatch) -> list[int]:
     """n prompts none of which the batch asks; fewer where a task repeats its questions."""
     asked = {task.prompt(prompt_id) for prompt_id in batch.prompt_ids}
     drawn = task.draw(choice, n + len(set(batch.prompt_ids))) if n else []
@@ -181,18 +181,18 @@ def decoding_of(config: TrainConfig) -> Decoding:
     return Decoding(sampler.temperature, sampler.top_k, sampler.top_p, sampler.smoothing)
 
 
-def assemble(rollouts: list[Rollout], prompts: list[int], task: Task, vocabulary: Vocabulary) -> Batch:
+def assemble(rollouts: list[Rollout], prompts: list[int], task: Task, vocabulary: Vocabulary) -> TrainingBatch:
     """A batch of rollouts, one prompt a group."""
     rollout = join(rollouts, vocabulary.pad_id)
     prompt_ids = [prompt for prompt in prompts for _ in range(rollout.copies)]
-    return Batch(rollout, prompt_ids, *scored(rollout, task, vocabulary, prompt_ids))
+    return TrainingBatch(rollout, prompt_ids, *scored(rollout, task, vocabulary, prompt_ids))
 
 
-def split(batch: Batch, copies: int) -> list[Batch]:
+def split(batch: TrainingBatch, copies: int) -> list[TrainingBatch]:
     """The groups of a batch, each a batch of its own."""
     places = [slice(start, start + copies) for start in range(0, len(batch.prompt_ids), copies)]
     return [
-        Batch(
+        TrainingBatch(
             batch.rollout.rows(place),
             batch.prompt_ids[place],
             batch.responses[place],

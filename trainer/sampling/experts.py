@@ -20,7 +20,7 @@ from ratioscope.trainer.tasks.task import Task
 FORM = 'a line of the file is {"prompt": ..., "response": ..., "logp": [one number a token and one for the end]}'
 
 
-class Response(NamedTuple):
+class ExpertResponse(NamedTuple):
     """One response, without its end mark, and its tokens' log-probabilities where they are known."""
 
     text: str
@@ -28,13 +28,13 @@ class Response(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def read(file: str) -> dict[str, list[Response]]:
+def read(file: str) -> dict[str, list[ExpertResponse]]:
     """The responses of a JSONL file by their prompts; `logp` may be left out.
 
     Raises:
         RatioscopeError: it cannot be read, or a line is something else.
     """
-    found: dict[str, list[Response]] = {}
+    found: dict[str, list[ExpertResponse]] = {}
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ def read(file: str) -> dict[str, list[Response]]:
             told = None if logp is None else tuple(float(value) for value in logp)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise RatioscopeError(f"{file}, line {number}: {FORM}.") from None
-        found.setdefault(prompt, []).append(Response(text, told))
+        found.setdefault(prompt, []).append(ExpertResponse(text, told))
     return found
 
 
@@ -88,7 +88,7 @@ class Experts:
     def _offered(self, prompt_id: int) -> list[tuple[list[int], tuple[float, ...] | None]]:
         prompt = self.task.prompt(prompt_id)
         answer = self.task.answer(prompt_id)
-        found = read(self.file).get(prompt, []) if self.file else [Response(answer, None)] if answer else []
+        found = read(self.file).get(prompt, []) if self.file else [ExpertResponse(answer, None)] if answer else []
         offered = []
         for text, told in found:
             try:

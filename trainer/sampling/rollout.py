@@ -79,7 +79,7 @@ def join(rollouts: list[Rollout], pad_id: int) -> Rollout:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """What one update trains on: a rollout with prompts, texts and rewards, a row a response."""
 
     rollout: Rollout

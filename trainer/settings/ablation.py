@@ -9,13 +9,13 @@ from typing import Any
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 
 STUDIES = Path(__file__).parent / "studies"
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One run of a grid; in a study it belongs to a preset, a variant and a seed."""
 
     config: TrainConfig
@@ -27,7 +27,7 @@ class Cell:
 class Grid:
     """Runs in the order in which they are trained, and what a study claims about them."""
 
-    cells: list[Cell]
+    cells: list[GridCell]
     claims: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -48,7 +48,7 @@ def plan(name: str, overrides: list[str]) -> Grid:
         study["seeds"] = [value for key, values in map(_split, overrides) if key == "seed" for value in values]
         grid = [choices for choices in grid if not choices[0].startswith("seed=")]
     made = [
-        (load(preset, [*fixed, *chosen]), preset, variant, chosen)
+        (load_settings(preset, [*fixed, *chosen]), preset, variant, chosen)
         for preset, variant, fixed in _bases(name, study)
         for chosen in itertools.product(*grid)
     ]
@@ -63,7 +63,7 @@ def plan(name: str, overrides: list[str]) -> Grid:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise RatioscopeError(f"Two runs of this grid would be called {twice!r}; give each value once.")
-    return Grid([Cell(config, preset, variant) for config, preset, variant, _ in made], study.get("claims", []))
+    return Grid([GridCell(config, preset, variant) for config, preset, variant, _ in made], study.get("claims", []))
 
 
 def sample_run(name: str) -> TrainConfig:

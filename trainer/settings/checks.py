@@ -21,7 +21,7 @@ _CHECKPOINTING = "optimiser.gradient_checkpointing"
 _SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
 
 
-def check(config: TrainConfig) -> None:
+def check_settings(config: TrainConfig) -> None:
     """Hold a configuration against itself and against what is installed, before anything is loaded or written.
 
     Raises:

@@ -10,15 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ratioscope.trainer.algorithms.algorithm import IDLE, PARTS
 from ratioscope.trainer.algorithms.algorithm import Algorithm as Declared
-from ratioscope.trainer.algorithms.parts import combined
+from ratioscope.trainer.algorithms.parts import algorithm_of_parts
 
 
-class Section(BaseModel):
+class SettingsGroup(BaseModel):
     # Strict: `updates=true` is a slip, not one update.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Algorithm(Section):
+class AlgorithmChoice(SettingsGroup):
     """Which declaration of `trainer.algorithms`, and where it departs from its defaults."""
 
     name: str = "grpo"
@@ -45,7 +45,7 @@ class Algorithm(Section):
         return {part: choice for part, choice in given.items() if choice is not None}
 
 
-class Schedule(Section):
+class Schedule(SettingsGroup):
     """Where the off-policyness comes from (S3 B.2, S0 3.3, 4.2, 5.6)."""
 
     sync_interval: int = Field(default=1, ge=1, description="m: weights reach the sampler every m updates")
@@ -80,7 +80,7 @@ class Schedule(Section):
         return not (self.actors or self.workers)
 
 
-class Sampler(Section):
+class Sampler(SettingsGroup):
     """The batch of one update, and how the sampling engine differs from the training engine."""
 
     prompts: int = Field(default=12, ge=1)
@@ -94,7 +94,7 @@ class Sampler(Section):
     dtype: Literal["same", "bfloat16", "int8"] = Field(default="same", description="precision of the sampler's weights")
 
 
-class Model(Section):
+class Model(SettingsGroup):
     """A Llama-architecture decoder built from a transformers config, or with `path` a pretrained one."""
 
     path: str = Field(default="", description='folder or .gguf file of a causal language model, or "smollm2"')
@@ -111,7 +111,7 @@ class Model(Section):
     heads: int = Field(default=4, ge=1)
 
 
-class WarmStart(Section):
+class WarmStart(SettingsGroup):
     """Supervised learning before the first update: some answers are right, of the others the digits are reversed.
 
     right_share = 1 and accuracy = 0.35 make a model that knows little, instead of one that knows and says it wrongly.
@@ -125,7 +125,7 @@ class WarmStart(Section):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
-class Task(Section):
+class TaskChoice(SettingsGroup):
     """The verifiable task: addition, or one of reasoning-gym's by its name."""
 
     name: str = "addition"
@@ -141,7 +141,7 @@ class Task(Section):
     )
 
 
-class Optimiser(Section):
+class Optimiser(SettingsGroup):
     """AdamW as in S3 table 2."""
 
     learning_rate: float = Field(default=1e-4, gt=0)
@@ -154,7 +154,7 @@ class Optimiser(Section):
     gradient_checkpointing: bool = Field(default=False, description="less memory, more time: activations twice")
 
 
-class Logging(Section):
+class Logging(SettingsGroup):
     """What is measured and logged beyond the sampled tokens' log-probabilities."""
 
     exact: bool = Field(default=False, description="per-state TV, chi-square and KL from full distributions")
@@ -166,7 +166,7 @@ class Logging(Section):
     probe_batches: int = Field(default=4, ge=2, description="independent gradient estimates of each kind in a probe")
 
 
-class TrainConfig(Section):
+class TrainConfig(SettingsGroup):
     """One training run."""
 
     name: str = Field(default="", description="name of the run; default: algorithm, schedule and seed")
@@ -178,12 +178,12 @@ class TrainConfig(Section):
     deterministic: bool = Field(default=False, description="algorithms that repeat to the bit, where torch has them")
     notes: str = ""
     tags: list[str] = Field(default_factory=list)
-    algorithm: Algorithm = Algorithm()
+    algorithm: AlgorithmChoice = AlgorithmChoice()
     schedule: Schedule = Schedule()
     sampler: Sampler = Sampler()
     model: Model = Model()
     warm_start: WarmStart = WarmStart()
-    task: Task = Task()
+    task: TaskChoice = TaskChoice()
     optimiser: Optimiser = Optimiser()
     logging: Logging = Logging()
 
@@ -194,7 +194,7 @@ class TrainConfig(Section):
         Raises:
             RatioscopeError: no such algorithm, or no such part.
         """
-        return combined(self.algorithm.name, tuple(self.algorithm.parts().items()))
+        return algorithm_of_parts(self.algorithm.name, tuple(self.algorithm.parts().items()))
 
     @property
     def parameters(self) -> dict[str, float]:

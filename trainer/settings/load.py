@@ -13,8 +13,8 @@ from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.parts import refresh
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
-from ratioscope.trainer.settings.checks import check, check_given
-from ratioscope.trainer.settings.config import Section, TrainConfig
+from ratioscope.trainer.settings.checks import check_given, check_settings
+from ratioscope.trainer.settings.config import SettingsGroup, TrainConfig
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -23,7 +23,7 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
+def load_settings(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     """A preset by name or by path, or an algorithm on-policy by its name, with `key=value` overrides.
 
     A key is a dotted path (`schedule.sync_interval`) or a name that only one section has (`sync_interval`);
@@ -45,7 +45,7 @@ def load(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
 
 
 def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable[str] = ()) -> TrainConfig:
-    """A checked configuration from nested values and `key=value` overrides; raises as `load`.
+    """A checked configuration from nested values and `key=value` overrides; raises as `load_settings`.
 
     `given` are the dotted paths of those values that somebody chose: with the overrides, what must have an effect.
     """
@@ -81,7 +81,7 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
         config = TrainConfig.model_validate(values)
     except ValidationError as error:
         raise RatioscopeError(_sentence(error)) from None
-    check(config)
+    check_settings(config)
     check_given(config, given)
     return config
 
@@ -139,7 +139,7 @@ def _paths() -> list[str]:
     sections = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
     paths = []
     for name, kind in sections.items():
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, SettingsGroup):
             paths += [f"{name}.{leaf}" for leaf in kind.model_fields]
         else:
             paths.append(name)

@@ -1,6 +1,6 @@
 """Verifiable tasks: prompts with answers that a program can check. One file a task."""
 
-from ratioscope.trainer.settings.config import Task as Settings
+from ratioscope.trainer.settings.config import TaskChoice as Settings
 from ratioscope.trainer.tasks.addition import Addition
 from ratioscope.trainer.tasks.gym import GymTask
 from ratioscope.trainer.tasks.task import Task

@@ -45,7 +45,7 @@ def remove(folder: Path) -> None:
     (folder / CHECKPOINT_NAME).unlink(missing_ok=True)
 
 
-def load(folder: Path) -> dict[str, Any] | None:
+def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """The state to go on from; None where a run was stopped before its first checkpoint: it starts over.
 
     Raises:

@@ -19,7 +19,7 @@ from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.asynchronous.actors import ActorCollector
 from ratioscope.trainer.asynchronous.workers import Workers
 from ratioscope.trainer.measured import held_out
-from ratioscope.trainer.measured.held_out import HeldOut, Logged
+from ratioscope.trainer.measured.held_out import HeldOut, LoggedTables
 from ratioscope.trainer.measured.noise_floor import noise_floor
 from ratioscope.trainer.measured.probes import probe
 from ratioscope.trainer.model import adapters
@@ -27,7 +27,7 @@ from ratioscope.trainer.model.policy import dtype_of, evaluate
 from ratioscope.trainer.model.precision import cast, deterministic
 from ratioscope.trainer.model.warm_start import warm_started
 from ratioscope.trainer.sampling.collector import Collector, ScheduledCollector
-from ratioscope.trainer.sampling.rollout import Batch
+from ratioscope.trainer.sampling.rollout import TrainingBatch
 from ratioscope.trainer.sampling.sample import sample_evaluation
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.settings.load import build
@@ -37,7 +37,7 @@ from ratioscope.trainer.training.update import Learner
 
 
 @dataclass(frozen=True)
-class Progress:
+class UpdateProgress:
     """What a progress display may show after an update."""
 
     update: int
@@ -74,7 +74,7 @@ class Trainer:
     ) -> None:
         self.config, self.folder = config, folder
         self.task = tasks.make(config.task)
-        state = checkpoint.load(folder) if resume else None
+        state = checkpoint.load_checkpoint(folder) if resume else None
         # The recorder comes before the warm start, so that the run is listed, and alive, while that takes its time.
         self.recorder = RunRecorder(
             folder,
@@ -131,7 +131,7 @@ class Trainer:
 
     def run(
         self,
-        report: Callable[[Progress], None],
+        report: Callable[[UpdateProgress], None],
         should_stop: Callable[[], bool] = lambda: False,
         why: Callable[[], str] = lambda: "stopped by the user",
     ) -> str:
@@ -154,7 +154,7 @@ class Trainer:
         checkpoint.remove(self.folder)
         return "finished"
 
-    def _update(self, step: int) -> Progress:
+    def _update(self, step: int) -> UpdateProgress:
         if self.workers:
             applied = self.workers.next(step)
             evaluated = self._evaluate(self.workers.evaluated(applied.weights)) if applied.weights else {}
@@ -202,11 +202,13 @@ class Trainer:
 
         return self._progress(step, float(batch.reward.mean()), outcome.columns, evaluated)
 
-    def _progress(self, step: int, reward: float, tokens: dict[str, Any], evaluated: dict[str, float]) -> Progress:
+    def _progress(
+        self, step: int, reward: float, tokens: dict[str, Any], evaluated: dict[str, float]
+    ) -> UpdateProgress:
         behavior, current, new = (torch.as_tensor(tokens[f"logp_{name}"]) for name in ("behavior", "current", "new"))
         known = ~behavior.isnan()
         current, new = log_ratio(current, behavior)[known], log_ratio(new, behavior)[known]
-        return Progress(
+        return UpdateProgress(
             update=step,
             updates=self.config.updates,
             reward=reward,
@@ -219,7 +221,7 @@ class Trainer:
 
     # What is measured beside the update ------------------------------------------------------------------------------
 
-    def _recompute(self, batch: Batch) -> Recomputed:
+    def _recompute(self, batch: TrainingBatch) -> Recomputed:
         """Old versions once more, in the training engine; before the update, while their weights are there."""
         if self.recomputer is None:
             return Recomputed()
@@ -236,14 +238,14 @@ class Trainer:
             return None
         return probe(self.learner, self.collector, step)
 
-    def _hold_out(self, step: int, batch: Batch) -> HeldOut | None:
+    def _hold_out(self, step: int, batch: TrainingBatch) -> HeldOut | None:
         """A few groups that the update will not see, while its policy is still the old one."""
         found = self.collector.hold_out(step, batch) if self.config.logging.held_out_groups else None
         if found is None:
             return None
         return HeldOut(found, held_out.prepared(self.learner, step, found), self._recompute(found))
 
-    def _with_held_out(self, step: int, logged: Logged, held: HeldOut | None) -> Logged:
+    def _with_held_out(self, step: int, logged: LoggedTables, held: HeldOut | None) -> LoggedTables:
         """The rows of the two tables, with those of what was held out, now that the policy is the new one."""
         if held is None:
             return logged
@@ -253,7 +255,7 @@ class Trainer:
             step, logged, (tokens, record.sequences(held.batch, outcome, self.task, self.learner.algorithm))
         )
 
-    def _noise_floor(self, step: int, batch: Batch) -> dict[str, float]:
+    def _noise_floor(self, step: int, batch: TrainingBatch) -> dict[str, float]:
         every = self.config.logging.noise_floor_every
         return noise_floor(self.model, batch.rollout) if every and step % every == 0 else {}
 
@@ -272,7 +274,7 @@ class Trainer:
 
     # Stopping and going on ------------------------------------------------------------------------------------------
 
-    def _save_checkpoint(self, report: Callable[[Progress], None]) -> None:
+    def _save_checkpoint(self, report: Callable[[UpdateProgress], None]) -> None:
         with self.workers.still() if self.workers else nullcontext(self.next_update) as version:
             while self.next_update < version:  # applied, and on its way here
                 report(self._update(self.next_update))
@@ -302,7 +304,7 @@ def _memory_permitting(folder: Path, step: int) -> Iterator[None]:
         ) from error
 
 
-def configuration_of(folder: Path, overrides: list[str]) -> TrainConfig:
+def configuration_to_resume(folder: Path, overrides: list[str]) -> TrainConfig:
     """The configuration of an interrupted run, for resuming it; only `updates` and `pace` may change.
 
     Raises:

@@ -15,7 +15,7 @@ from ratioscope.trainer.algorithms.own import pick, short
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.selection import SAMPLE_WEIGHTS, SELECTIONS, overlong_penalty
 from ratioscope.trainer.model.policy import ValueHead, entropy_of, evaluate
-from ratioscope.trainer.sampling.rollout import Batch, Rollout
+from ratioscope.trainer.sampling.rollout import Rollout, TrainingBatch
 from ratioscope.trainer.sampling.schedule import in_window
 from ratioscope.trainer.settings.config import TrainConfig
 
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
         return Seen(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Some groups of a batch, as one forward and backward pass takes them."""
 
     rollout: Rollout
@@ -71,11 +71,11 @@ class Prepared:
     current: Tensor | None
     """Full distributions under pi_k, where they are kept."""
 
-    def everything(self) -> Part:
+    def everything(self) -> BatchPart:
         """The whole batch."""
-        return Part(self.rollout, self.select, slice(None), self.tokens, self.target, self.current)
+        return BatchPart(self.rollout, self.select, slice(None), self.tokens, self.target, self.current)
 
-    def part(self, groups: Tensor) -> Part:
+    def part(self, groups: Tensor) -> BatchPart:
         """Some of its groups."""
         rows = self._rows(groups).to(self.select.device)
         select = self.select[rows]
@@ -87,7 +87,7 @@ class Prepared:
         tokens = tokens._replace(sequence=sequence, group=sequence // self.rollout.copies)
         target = None if self.target is None else self.target[ids]
         current = None if self.current is None else self.current[ids]
-        return Part(self.rollout.rows(rows), select, ids, tokens, target, current)
+        return BatchPart(self.rollout.rows(rows), select, ids, tokens, target, current)
 
     def size(self, groups: Tensor, longest: int) -> Size:
         """What a loss over some of its groups is divided by."""
@@ -130,7 +130,7 @@ class Preparation:
     longest: int
     keeps_distributions: bool
 
-    def prepare(self, step: int, batch: Batch, generator: torch.Generator, *, gradient: bool) -> Prepared:
+    def prepare(self, step: int, batch: TrainingBatch, generator: torch.Generator, *, gradient: bool) -> Prepared:
         """A batch for update `step`; with `gradient` the first pass can start from what was seen."""
         rollout, parameters = batch.rollout, self.config.parameters
         reward, parts = self._shaped(batch)
@@ -198,7 +198,7 @@ class Preparation:
         columns = zip(*found, strict=True)
         return Seen(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
-    def _shaped(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _shaped(self, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The reward that advantages are made of, and its parts where there are several."""
         fraction = self.config.parameters.get("overlong_fraction")
         if fraction is None:
@@ -208,7 +208,7 @@ class Preparation:
         return batch.reward + penalty, {"task": batch.reward, "overlong": penalty}
 
     def _kept(
-        self, step: int, batch: Batch, reward: Tensor, generator: torch.Generator
+        self, step: int, batch: TrainingBatch, reward: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, list[str | None]]:
         """Which responses count, (n,) bool, and why the others do not."""
         rollout = batch.rollout

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ratioscope.trainer.measured.exact import total_variation
+from ratioscope.trainer.measured.exact import exact_total_variation
 from ratioscope.trainer.model.policy import evaluate
 from ratioscope.trainer.sampling.engine import Engine, Weights
 from ratioscope.trainer.sampling.rollout import Rollout
@@ -49,7 +49,7 @@ class Recomputer:
         _, sampling = self._per_version(rollout, select, weights, distributions=True)
         oldest = int(rollout.version[select].min())
         old = evaluate(self.engine.load(weights[oldest], oldest), rollout, select).distribution
-        return total_variation(sampling, old)
+        return exact_total_variation(sampling, old)
 
     def _per_version(
         self, rollout: Rollout, select: Tensor, weights: dict[int, Weights], *, distributions: bool = False

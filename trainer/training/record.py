@@ -9,18 +9,18 @@ from ratioscope.manifest import library_versions
 from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.measured import exact
-from ratioscope.trainer.sampling.rollout import EXPERT, Batch, Rollout
+from ratioscope.trainer.sampling.rollout import EXPERT, Rollout, TrainingBatch
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.tasks.task import Task
 from ratioscope.trainer.training.recompute import Recomputed
-from ratioscope.trainer.training.update import Outcome
+from ratioscope.trainer.training.update import UpdateOutcome
 
 PRODUCER = "ratioscope trainer"
 # What is not known of tokens that no version of the policy sampled.
 OF_THE_SAMPLER = ("behavior_version", "tv_current_behavior", "chi2_current_behavior", "kl_behavior_current")
 
 
-def tokens(rollout: Rollout, outcome: Outcome, recomputed: Recomputed) -> dict[str, Any]:
+def tokens(rollout: Rollout, outcome: UpdateOutcome, recomputed: Recomputed) -> dict[str, Any]:
     """The columns of the tokens that the loss saw, (n_tokens,) each; None where one is not logged."""
     select = outcome.prepared.select
     sequence, position = select.nonzero(as_tuple=True)
@@ -36,10 +36,10 @@ def tokens(rollout: Rollout, outcome: Outcome, recomputed: Recomputed) -> dict[s
     behavior, current, new = rollout.distribution, outcome.prepared.current, outcome.new
     if behavior is not None and current is not None and new is not None:
         columns |= {
-            "tv_current_behavior": exact.total_variation(current, behavior[select]),
+            "tv_current_behavior": exact.exact_total_variation(current, behavior[select]),
             "chi2_current_behavior": exact.chi_square(current, behavior[select]),
             "kl_behavior_current": exact.kl(behavior[select], current),
-            "tv_new_current": exact.total_variation(new, current),
+            "tv_new_current": exact.exact_total_variation(new, current),
         }
     expert = columns["behavior_version"] == EXPERT
     if expert.any():
@@ -49,7 +49,7 @@ def tokens(rollout: Rollout, outcome: Outcome, recomputed: Recomputed) -> dict[s
     return columns
 
 
-def sequences(batch: Batch, outcome: Outcome, task: Task, algorithm: Algorithm) -> dict[str, Any]:
+def sequences(batch: TrainingBatch, outcome: UpdateOutcome, task: Task, algorithm: Algorithm) -> dict[str, Any]:
     """The columns of the responses, (n,) each, also of those that the loss left out; None where one is not logged."""
     rollout, prepared = batch.rollout, outcome.prepared
     n = len(batch.prompt_ids)

@@ -22,16 +22,16 @@ from ratioscope.trainer.algorithms.trust_region import trust_region_step
 from ratioscope.trainer.model import adapters
 from ratioscope.trainer.model.policy import ValueHead, dtype_of, entropy_of, evaluate
 from ratioscope.trainer.model.precision import MasterWeights, cast
-from ratioscope.trainer.sampling.rollout import Batch, Evaluated
+from ratioscope.trainer.sampling.rollout import Evaluated, TrainingBatch
 from ratioscope.trainer.settings.config import Optimiser, TrainConfig
-from ratioscope.trainer.training.preparation import Part, Preparation, Prepared, Seen
+from ratioscope.trainer.training.preparation import BatchPart, Preparation, Prepared, Seen
 
 # The adaptive KL penalty is doubled or halved where the KL leaves this band around its target (S4 4.7.4).
 KL_BAND = 1.5
 
 
 @dataclass
-class Outcome:
+class UpdateOutcome:
     """What one update did to a prepared batch; `columns` are over its eligible tokens."""
 
     prepared: Prepared
@@ -70,12 +70,12 @@ class Learner:
         # A batch that is one pass's can be looked at and learned from in the same forward pass.
         self.whole = config.algorithm.minibatches == 1 and not settings.micro_batch
 
-    def prepare(self, step: int, batch: Batch, *, gradient: bool) -> Prepared:
+    def prepare(self, step: int, batch: TrainingBatch, *, gradient: bool) -> Prepared:
         """A batch for update `step`, under the policy as it is now."""
         # What is drawn at random here needs no state of its own in a checkpoint.
         return self.preparation.prepare(step, batch, self._generator(step), gradient=gradient)
 
-    def update(self, step: int, batch: Batch) -> Outcome:
+    def update(self, step: int, batch: TrainingBatch) -> UpdateOutcome:
         """Train on a batch.
 
         Raises:
@@ -84,7 +84,7 @@ class Learner:
         prepared = self.prepare(step, batch, gradient=self.whole and self.algorithm.step == "adamw")
         tokens, seen = prepared.tokens, prepared.seen
         log = _Log.empty(tokens.logp_current)
-        outcome = Outcome(prepared, columns={})
+        outcome = UpdateOutcome(prepared, columns={})
         if len(tokens.sequence):
             if self.algorithm.step == "trust_region":
                 outcome.scalars = self._trust_region(prepared, log)
@@ -167,7 +167,7 @@ class Learner:
                 self.weights.publish()
         return {"loss": loss, "grad_norm": norm, "learning_rate": rate}
 
-    def _parts(self, prepared: Prepared, groups: Tensor) -> Iterator[Part]:
+    def _parts(self, prepared: Prepared, groups: Tensor) -> Iterator[BatchPart]:
         """What fits into memory at once, of the groups of one optimiser step."""
         if self.whole:
             yield prepared.everything()
@@ -175,7 +175,7 @@ class Learner:
             for some in torch.split(groups, self.config.optimiser.micro_batch or len(groups)):
                 yield prepared.part(some)
 
-    def _backward(self, part: Part, size: Size, log: "_Log", ready: Seen | None) -> float:
+    def _backward(self, part: BatchPart, size: Size, log: "_Log", ready: Seen | None) -> float:
         """Add the gradient of one part; returns its loss."""
         if ready is not None:
             logp, distribution, value = ready.logp, ready.distribution, ready.value

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, logged
+from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends, logged_values
 from ratioscope.analysis.compare.grouping import Member, Setting, end_value
 from ratioscope.analysis.compare.margins import margin
 from ratioscope.analysis.compare.verdicts.wording import MOST_LISTED, quantity, some, under
@@ -95,7 +95,7 @@ def _fallen(member: Member) -> _Fallen | None:
 
 
 def _below(setting: Setting, metric: str, end: End) -> Collapse | None:
-    first = [values.iloc[0] for member in setting.members if len(values := logged(member, metric, end.by))]
+    first = [values.iloc[0] for member in setting.members if len(values := logged_values(member, metric, end.by))]
     last = ends(setting, metric, end)
     if not first or not len(last):
         return None

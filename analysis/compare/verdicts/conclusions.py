@@ -11,7 +11,7 @@ from math import isfinite
 import numpy as np
 
 from ratioscope.analysis.compare.alignment import Axis
-from ratioscope.analysis.compare.changed_component import ABSENT, components_between, number
+from ratioscope.analysis.compare.changed_component import ABSENT, components_between, number_in
 from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import orientation
 from ratioscope.analysis.compare.single_changes import NO_VALUE, ONE_SEED, SingleChange, UnderSchedule, single_changes
@@ -20,7 +20,7 @@ from ratioscope.analysis.compare.verdicts.standing import Standing, standing
 from ratioscope.analysis.compare.verdicts.wording import (
     by_how_much,
     capital,
-    differing,
+    differing_in_words,
     margin_words,
     quantity,
     some,
@@ -89,7 +89,7 @@ def change_words(change: SingleChange) -> str:
     if kind == "part":
         name = _PARTS.get(names[0], names[0].replace("_", " "))
         return f"taking the {name} away ({arrow})" if after[0] in ABSENT else f"changing the {name} ({arrow})"
-    pairs = [(number(old), number(new)) for old, new in zip(before, after, strict=True)]
+    pairs = [(number_in(old), number_in(new)) for old, new in zip(before, after, strict=True)]
     rises = all(old is not None and new is not None and old <= new for old, new in pairs)
     if rises and names == ("epsilon_low", "epsilon_high"):
         return f"widening the clip {arrow}"
@@ -119,7 +119,7 @@ def _starts(changes: Sequence[SingleChange]) -> str:
     """What one change does to several settings; what the intervals are over once, where it is the same."""
     bases = list(dict.fromkeys(change.end.basis for change in changes))
     told = [
-        f"from {change.of} it ends {differing(change.end.value, change.metric, change.end.interval)}"
+        f"from {change.of} it ends {differing_in_words(change.end.value, change.metric, change.end.interval)}"
         f"{f' ({change.end.basis})' * (len(bases) > 1)}"
         for change in changes
     ]
@@ -127,7 +127,7 @@ def _starts(changes: Sequence[SingleChange]) -> str:
 
 
 def _effect(change: SingleChange) -> str:
-    return f"{differing(change.end.value, change.metric, change.end.interval)}, {change.end.basis}"
+    return f"{differing_in_words(change.end.value, change.metric, change.end.interval)}, {change.end.basis}"
 
 
 def _named(change: SingleChange, among: Sequence[SingleChange]) -> str:
@@ -161,7 +161,7 @@ def _alone(changes: Sequence[SingleChange]) -> str:
     told = []
     for component in dict.fromkeys(change.component for change in changes):
         same = [change for change in changes if change.component == component]
-        ends = [f"{differing(change.end.value, change.metric)} in {change.of}" for change in same]
+        ends = [f"{differing_in_words(change.end.value, change.metric)} in {change.of}" for change in same]
         told.append(f"{change_words(same[0])} ends {some(ends)}")
     return some(told, "; ")
 
@@ -196,8 +196,8 @@ def _in_words(change: SingleChange, among: Sequence[SingleChange], fallen: Seque
 def _place(place: UnderSchedule, metric: str) -> str:
     """A change under one schedule; with its interval where that says something."""
     if place.verdict not in ("better", "worse"):
-        return f"{differing(place.end.value, metric)} {under(place.schedule)}"
-    found = differing(place.end.value, metric, place.end.interval)
+        return f"{differing_in_words(place.end.value, metric)} {under(place.schedule)}"
+    found = differing_in_words(place.end.value, metric, place.end.interval)
     return f"{found} {under(place.schedule)} (more than chance, {min(place.end.seeds)} seeds)"
 
 
@@ -218,7 +218,7 @@ def _on_the_way(change: SingleChange, fallen: Sequence[Collapse]) -> str:
     )
     if fast == "about as fast" and steady == "about as stable":
         return f"; it is {fast} and {steady}"
-    half = differing(change.speed.value, change.metric)
+    half = differing_in_words(change.speed.value, change.metric)
     further = _further(change.fall.value, change.metric)
     kept = "no collapse, " * bool(collapsed)
     return f"; it is {fast} ({half} in the first half) and {steady} ({kept}fall from the peak {further})"
@@ -226,7 +226,7 @@ def _on_the_way(change: SingleChange, fallen: Sequence[Collapse]) -> str:
 
 def _further(value: float, metric: str) -> str:
     """A difference of falls: above 0, it falls further."""
-    return differing(value, metric).replace("higher", "larger").replace("lower", "smaller")
+    return differing_in_words(value, metric).replace("higher", "larger").replace("lower", "smaller")
 
 
 def _what_makes_no_difference(others: Sequence[SingleChange]) -> str:
@@ -238,7 +238,7 @@ def _what_makes_no_difference(others: Sequence[SingleChange]) -> str:
     told = []
     for change in same:
         text = f"{change_words(change)}, from {change.of} to {change.to}, ends "
-        text += differing(change.end.value, change.metric, change.end.interval)
+        text += differing_in_words(change.end.value, change.metric, change.end.interval)
         if len(change.schedules) > 1:
             largest = max(abs(place.end.value) for place in change.schedules)
             text += f", at most {by_how_much(largest, change.metric)} apart under any schedule"
@@ -253,7 +253,7 @@ def _how_sure(changes: Sequence[SingleChange]) -> str:
     told = []
     trades = [
         f"{_named(change, changes)} trades {_traded(change, place)} {under(place.schedule)} "
-        f"({differing(place.speed.value, change.metric)} in the first half, "
+        f"({differing_in_words(place.speed.value, change.metric)} in the first half, "
         f"fall from the peak {_further(place.fall.value, change.metric)})"
         for change in changes
         for place in change.trades

@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends
-from ratioscope.analysis.compare.contrast import difference, p_over_seeds
+from ratioscope.analysis.compare.contrast import difference_over_runs, p_over_seeds
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.compare.ranking import over_schedules, ranking
-from ratioscope.analysis.compare.run_noise import Noise, holm, noise_of, run_difference
+from ratioscope.analysis.compare.run_noise import Noise, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, collapses
 from ratioscope.analysis.compare.verdicts.separation import Separation, separations
-from ratioscope.analysis.compare.verdicts.verdict import Answer, judge, on_common_prompts
+from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer, judge_difference, on_common_prompts
 from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, by_how_much, capital, lowered, quantity, some
 from ratioscope.catalogue import CATALOGUE
 
@@ -38,7 +38,7 @@ class Contest:
     end: End
     pairs: tuple[tuple[int, int], ...]
     """Best and other, by their places among the settings, the runner-up first."""
-    answers: tuple[Answer, ...]
+    answers: tuple[ComparisonAnswer, ...]
     """Of each of these pairs, by itself."""
     here: Separation
     """Which settings differ in these runs; all pairs together."""
@@ -265,14 +265,17 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
     table = pd.concat(ranked) if ranked else ranking([], metric)
     known = [int(place) for place, seeds in table["seeds"].items() if seeds]  # type: ignore[call-overload]
     values = [ends(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
-    noise = [noise_of(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
+    noise = [noise_of_runs(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
 
-    def judged(best: int, other: int) -> Answer:
+    def judged(best: int, other: int) -> ComparisonAnswer:
         pair, end = (settings[best], settings[other]), end_of[best]
         most = width(metric, pair, np.concatenate([values[best], values[other]]))
-        of_runs, of_seeds = run_difference(noise[best], noise[other]), difference(values[best], values[other], most)
+        of_runs, of_seeds = (
+            run_difference(noise[best], noise[other]),
+            difference_over_runs(values[best], values[other], most),
+        )
         prompts = on_common_prompts(*pair, end) if metric in _JUDGED_BY_REWARD else None
-        return judge(*pair, metric, of_seeds, of_runs, (noise[best], noise[other]), prompts)
+        return judge_difference(*pair, metric, of_seeds, of_runs, (noise[best], noise[other]), prompts)
 
     blocks = _blocks(settings, named, known)
     orders = list(blocks.values())

@@ -11,7 +11,7 @@ from ratioscope.analysis.compare.alignment import End, common_end
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference, end_difference
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
-from ratioscope.analysis.compare.run_noise import Noise, RunDifference, noise_of, run_difference
+from ratioscope.analysis.compare.run_noise import Noise, RunDifference, noise_of_runs, run_difference
 from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, by_how_much, capital, measured
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import bracketed
@@ -25,8 +25,8 @@ _FEWEST_PROMPTS = 20
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Whether setting A ends better than setting B, by one metric; what `verdict` answers."""
+class ComparisonAnswer:
+    """Whether setting A ends better than setting B, by one metric; what `ends_better` answers."""
 
     a: str
     """The setting's variant, with its schedule where the two differ in it."""
@@ -175,7 +175,7 @@ def _seen_from(side: Side, value: float, interval: Interval) -> tuple[float, Int
     return (value, interval) if side == "a" else (-value, Interval(-interval.high, -interval.low))
 
 
-def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | None = None) -> Answer:
+def ends_better(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | None = None) -> ComparisonAnswer:
     """Whether A ends better than B: these runs, and with other seeds.
 
     Args:
@@ -185,8 +185,8 @@ def verdict(a: Setting, b: Setting, metric: str = "eval_accuracy", end: End | No
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
     end = end or common_end([a, b], metric)
-    noise = noise_of(a, metric, end), noise_of(b, metric, end)
-    return judge(a, b, metric, end_difference(a, b, metric, end), run_difference(*noise), noise)
+    noise = noise_of_runs(a, metric, end), noise_of_runs(b, metric, end)
+    return judge_difference(a, b, metric, end_difference(a, b, metric, end), run_difference(*noise), noise)
 
 
 def on_common_prompts(a: Setting, b: Setting, end: End) -> PromptDifference:
@@ -199,7 +199,7 @@ def on_common_prompts(a: Setting, b: Setting, end: End) -> PromptDifference:
     return prompt_difference(pairs_by_seed(a, b), *steps)
 
 
-def judge(
+def judge_difference(
     a: Setting,
     b: Setting,
     metric: str,
@@ -207,17 +207,17 @@ def judge(
     runs: RunDifference,
     noise: tuple[Noise, Noise],
     prompts: PromptDifference | None = None,
-) -> Answer:
-    """`verdict` on differences of the ends that are known already."""
-    name_a, name_b = names(a, b)
+) -> ComparisonAnswer:
+    """`ends_better` on differences of the ends that are known already."""
+    name_a, name_b = setting_names(a, b)
     reason, ends = why_not(found, name_a, name_b, metric), (noise[0].value, noise[1].value)
     better: Side | None = None
     if not reason:
         better = "a" if (found.value > 0) != (_direction(metric) == "lower") else "b"
-    return Answer(name_a, name_b, metric, ends, runs, found, better, reason, prompts)
+    return ComparisonAnswer(name_a, name_b, metric, ends, runs, found, better, reason, prompts)
 
 
-def names(a: Setting, b: Setting) -> tuple[str, str]:
+def setting_names(a: Setting, b: Setting) -> tuple[str, str]:
     """What two settings are called beside each other."""
     return (a.variant, b.variant) if a.schedule == b.schedule else (a.label, b.label)
 

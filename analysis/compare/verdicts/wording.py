@@ -26,7 +26,7 @@ def points(share: float) -> str:
     return "0" if float(text) == 0 else text
 
 
-def differing(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
+def differing_in_words(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
     """A difference, after minus before, with its interval: "31.2 points lower [-45.1, -17.0]"."""
     if not isfinite(value):
         return "without a finite difference"

@@ -7,7 +7,7 @@ no version_rle, and its head_version is the smallest of all tokens, the prompt's
 from typing import Any
 
 from ratioscope.analysis.importers.plain import Plain, Record
-from ratioscope.analysis.importers.responses import Response, text, version
+from ratioscope.analysis.importers.responses import Response, plain_text, version
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number
 
@@ -44,7 +44,7 @@ def _versions_and_turns(record: Record, response: Response) -> None:
             {
                 "turn": turn,
                 "role": _ROLES.get(str(segment.get("role"))),
-                "content": text(segment.get("text")),
+                "content": plain_text(segment.get("text")),
                 "n_tokens": length,
                 "first_position": position if sampled else None,
             }
@@ -67,8 +67,8 @@ IMPORTER = Plain(
     keys=_KEYS,
     sequences=(
         ("group_id", "task_id", version),
-        ("prompt", "prompt", text),
-        ("response", "completion", text),
+        ("prompt", "prompt", plain_text),
+        ("response", "completion", plain_text),
         ("reward", "reward", as_number),
         ("reward_original", "original_reward", as_number),
     ),

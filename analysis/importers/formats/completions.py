@@ -147,7 +147,7 @@ def _total(row: Mapping[str, Any], names: Sequence[str]) -> float:
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """How many responses follow each other on the same prompt, by run."""
-    return [len([*run]) for _, run in groupby(rows, key=lambda row: responses.text(row["prompt"]))]
+    return [len([*run]) for _, run in groupby(rows, key=lambda row: responses.plain_text(row["prompt"]))]
 
 
 def _group_size(files: Mapping[int, Path]) -> int:
@@ -189,8 +189,10 @@ def _response(row: Mapping[str, Any], group: int, names: Sequence[str], total: b
     talk = [*asked, *said] if isinstance(asked, list) and isinstance(said, list) else []
     fields = {
         "group_id": group,
-        "prompt": responses.text(asked),
-        "response": responses.text(said[0].get("content")) if talk and len(said) == 1 else responses.text(said),
+        "prompt": responses.plain_text(asked),
+        "response": responses.plain_text(said[0].get("content"))
+        if talk and len(said) == 1
+        else responses.plain_text(said),
         "reward": _total(row, names) if total and names else None,
     }
     if talk:

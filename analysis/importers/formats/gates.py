@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import pickles
-from ratioscope.analysis.importers.responses import said
+from ratioscope.analysis.importers.responses import other_shape
 from ratioscope.analysis.importers.source import SURPRISES, Reading
 
 FIELD = "gate_log_probs"
@@ -63,7 +63,7 @@ class Losses:
                         found[rows.pop(0)] = sample["train_log_probs"]
                         mine += 1
             except SURPRISES as error:
-                reading.bad(self._left[rank][call], f"no loss of miles: {said(error)}")
+                reading.bad(self._left[rank][call], f"no loss of miles: {other_shape(error)}")
             if mine:
                 del self._left[rank][call]
             if not any(wanted.values()):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers.plain import Plain, Record
-from ratioscope.analysis.importers.responses import Response, text
+from ratioscope.analysis.importers.responses import Response, plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number
 
@@ -87,10 +87,10 @@ IMPORTER = Plain(
     files=r".*\.jsonl",
     keys=_KEYS,
     step="step",
-    sequences=(("prompt", "prompt", text), ("response", "response", text), ("reward", "reward", as_number)),
+    sequences=(("prompt", "prompt", plain_text), ("response", "response", plain_text), ("reward", "reward", as_number)),
     tokens=(*((column, key, _floats) for key, column in _COLUMNS.items()), ("sampled", _MASK, np.asarray)),
     only=(*_COLUMNS, _MASK, *_KEYS, "task_id"),
-    group=lambda record: text(record["prompt"]),
+    group=lambda record: plain_text(record["prompt"]),
     also=_processed,
     finish=_without_copies,
     told=_told,

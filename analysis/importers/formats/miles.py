@@ -135,7 +135,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
             try:
                 step = _step(number, samples, shards, talks, since, file, quiet)
             except SURPRISES as error:
-                quiet.bad(file, f"no training dump of miles: {responses.said(error)}")
+                quiet.bad(file, f"no training dump of miles: {responses.other_shape(error)}")
             else:
                 yield step
         reading.problems += quiet.problems
@@ -199,7 +199,7 @@ def _step(
             reward = as_number(raw[place])
             found.row |= {"reward": reward} if reward is not None else {}
         if isinstance(adapter := getattr(sample.get("adapter"), "state", None), Mapping):
-            found.row["adapter"] = responses.text(adapter.get("name"))
+            found.row["adapter"] = responses.plain_text(adapter.get("name"))
         if index in talks:
             found.messages = talks[index]
             found.row["n_tool_calls"] = sum(message["role"] == "tool" for message in found.messages)

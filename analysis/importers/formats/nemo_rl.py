@@ -18,13 +18,13 @@ from ratioscope.analysis.importers.source import SURPRISES, Description, Importe
 from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
+    content_text,
     first_object,
     numbered,
     numbers,
     sampled_runs,
     segments,
-    text_of,
-    words,
+    words_of,
 )
 
 _FILE = r"train_data_step(\d+)\.jsonl"
@@ -169,10 +169,10 @@ def _response(groups: Ordinals, row: Mapping[str, Any], scored: bool) -> Respons
         "n_tokens": int(mask.sum()),
         "reward": as_number(row.get("filtered_rewards", row.get("rewards"))),
         "sample_weight": weight,
-        "environment": words(agent.get("name")) if isinstance(agent, Mapping) else None,
+        "environment": words_of(agent.get("name")) if isinstance(agent, Mapping) else None,
         "n_turns": sampled_runs(mask),
     }
-    return responses.compact(sequence, tokens)
+    return responses.without_empty(sequence, tokens)
 
 
 def _texts(content: Any, turns: int) -> tuple[str | None, str | None]:
@@ -180,9 +180,11 @@ def _texts(content: Any, turns: int) -> tuple[str | None, str | None]:
     if not content:
         return None, None
     if not isinstance(content, list):
-        return None, text_of(content)
+        return None, content_text(content)
     first = len(content) - 1 if turns <= 1 else 1
-    return "\n\n".join(map(text_of, content[:first])) or None, "\n\n".join(map(text_of, content[first:])) or None
+    return "\n\n".join(map(content_text, content[:first])) or None, "\n\n".join(
+        map(content_text, content[first:])
+    ) or None
 
 
 IMPORTER = Importer(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.values import as_number, first_object, known, numbers, words
+from ratioscope.analysis.importers.values import as_number, first_object, known_values, numbers, words_of
 
 _SHARD = re.compile(r"(.+)_rollouts_(\d{6,})\.jsonl")
 _REQUIRED = {"step", "prompt_idx", "response_tokens", "reward", "advantage"}
@@ -78,10 +78,10 @@ def describe(path: Path) -> Description | None:
             "The advantage of a response is that of all its tokens, as the trainer takes it.",
             *assumed,
         ),
-        manifest=known(
+        manifest=known_values(
             name=run or None,
             created=metadata.get("timestamp"),
-            model=known(path=metadata.get("model_name")),
+            model=known_values(path=metadata.get("model_name")),
             sampled_with="processed",  # its engines are set to processed_logprobs (vllm_utils.py line 1284)
         ),
     )
@@ -140,14 +140,14 @@ def _response(row: Mapping[str, Any]) -> Response:
     if row.get("logprobs") is not None:
         tokens["logp_behavior"] = numbers(row["logprobs"])[mask]  # type: ignore[index]
     dataset, calls = row.get("dataset"), info.get("num_calls")
-    return responses.compact(
+    return responses.without_empty(
         {
             "group_id": int(row["prompt_idx"]),
             "n_tokens": int(mask.sum()),
             "reward": as_number(row["reward"]),
-            "finish_reason": words(row.get("finish_reason")),
+            "finish_reason": words_of(row.get("finish_reason")),
             "truncated": row.get("finish_reason") == "length",
-            "environment": ", ".join(map(str, dataset)) if isinstance(dataset, list) else words(dataset),
+            "environment": ", ".join(map(str, dataset)) if isinstance(dataset, list) else words_of(dataset),
             "n_tool_calls": calls if isinstance(calls, int) else None,
             "seconds_tools": as_number(info.get("tool_runtimes")),
         },

@@ -31,7 +31,7 @@ from ratioscope.analysis.importers.values import (
     first_object,
     numbered,
     sampled_runs,
-    words,
+    words_of,
 )
 
 _STEP = r"step_(\d+)"
@@ -218,7 +218,7 @@ def _traced(file: Path, reading: Reading) -> Iterator[Told]:
 
 def _add(found: list[Response], one: Told, groups: Ordinals, dropped: str | None = None) -> None:
     row = {"group_id": groups.of(one.group), **one.row, "dropped": dropped}
-    found.append(responses.compact(row, one.tokens if dropped is None else None, one.messages))
+    found.append(responses.without_empty(row, one.tokens if dropped is None else None, one.messages))
 
 
 def _add_exports(
@@ -238,7 +238,7 @@ def _add_exports(
                 mask = np.array(record["loss_mask"], dtype=bool)
                 tokens = exported(record, ids, mask)
                 partner = partner_of(ids, tokens, by_tokens, traced)
-                row: dict[str, Any] = {"environment": words(record.get("env_name"))}
+                row: dict[str, Any] = {"environment": words_of(record.get("env_name"))}
                 if partner is not None:
                     partner.used = True
                     row |= {key: value for key, value in partner.row.items() if value is not None}
@@ -247,7 +247,7 @@ def _add_exports(
                     if "behavior_version_min" in row:
                         tokens["behavior_version"] = np.full(int(mask.sum()), row["behavior_version_min"], np.int32)
                 row |= {"rank": rank, "n_tokens": int(mask.sum()), "n_turns": sampled_runs(mask)}
-                found.append(responses.compact(row, tokens, partner.messages if partner is not None else ()))
+                found.append(responses.without_empty(row, tokens, partner.messages if partner is not None else ()))
     for one in traced:
         if not one.used:
             _add(found, one, groups, "not in the token export")

@@ -5,7 +5,7 @@ from typing import Any
 
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.source import Reading
-from ratioscope.analysis.importers.values import as_number, at, config, known, moment
+from ratioscope.analysis.importers.values import as_number, at, config, known_values, moment
 
 MAX_OFF_POLICY_STEPS = 8
 """prime-rl's default: how many steps after its sampling a response may still be trained on."""
@@ -14,7 +14,7 @@ MAX_OFF_POLICY_STEPS = 8
 _CONFIGS = ("configs/latest/resolved", "configs/resolved", "configs")
 
 
-def settings(root: Path, component: str) -> dict[str, Any]:
+def resolved_settings(root: Path, component: str) -> dict[str, Any]:
     """The resolved config of `trainer`, `orchestrator` or `inference`; {} where the run does not say."""
     for folder in _CONFIGS:
         found = config(root / folder / f"{component}.json") or at(config(root / folder / "rl.json"), component)
@@ -25,7 +25,7 @@ def settings(root: Path, component: str) -> dict[str, Any]:
 
 def window(root: Path) -> int:
     """How many steps after its sampling a response of this run may still be trained on."""
-    given = whole(settings(root, "orchestrator").get("max_off_policy_steps"))
+    given = whole(resolved_settings(root, "orchestrator").get("max_off_policy_steps"))
     return MAX_OFF_POLICY_STEPS if given is None else given
 
 
@@ -36,31 +36,31 @@ def manifest(root: Path, *, scored: bool, decimals: int | None) -> dict[str, Any
         scored: the trainer's log-probabilities are there, which are the policy's at the start of the one update.
         decimals: what the files keep of a log-probability; None: every digit.
     """
-    trainer, orchestrator = settings(root, "trainer"), settings(root, "orchestrator")
+    trainer, orchestrator = resolved_settings(root, "trainer"), resolved_settings(root, "orchestrator")
     loss = at(trainer, "loss") or {}
     train = at(orchestrator, "train") or {}
     sampling = at(train, "sampling") or {}
     thresholds = {key: value for key, value in loss.items() if key != "type" and as_number(value) is not None}
     algorithm = at(orchestrator, "algo", "type")
     environments = [str(name) for name in map(_name_of_source, at(train, "source") or []) if name]
-    found = known(
-        algorithm=known(
+    found = known_values(
+        algorithm=known_values(
             name=f"{algorithm or 'prime-rl'} ({loss['type']} loss)" if loss.get("type") else algorithm,
-            parameters=known(epochs=1 if scored else None, minibatches=1 if scored else None, **thresholds),
+            parameters=known_values(epochs=1 if scored else None, minibatches=1 if scored else None, **thresholds),
         ),
-        schedule=known(
+        schedule=known_values(
             max_off_policy_steps=whole(orchestrator.get("max_off_policy_steps")),
             groups_span_steps=True,  # a batch is cut at so many responses, whatever group they are of
         ),
-        sampler=known(
+        sampler=known_values(
             samples_per_prompt=whole(orchestrator.get("group_size")),
             temperature=as_number(sampling.get("temperature")),
             top_p=as_number(sampling.get("top_p")),
             top_k=whole(sampling.get("top_k")),
         ),
-        model=known(path=at(trainer, "model", "name")),
-        task=known(name=", ".join(environments) or None),
-        optimiser=known(
+        model=known_values(path=at(trainer, "model", "name")),
+        task=known_values(name=", ".join(environments) or None),
+        optimiser=known_values(
             name=at(trainer, "optim", "type"),
             learning_rate=as_number(at(trainer, "optim", "lr")),
             weight_decay=as_number(at(trainer, "optim", "weight_decay")),
@@ -69,7 +69,7 @@ def manifest(root: Path, *, scored: bool, decimals: int | None) -> dict[str, Any
         planned_updates=whole(trainer.get("max_steps")),
         log_probability_decimals=decimals,
     )
-    if settings(root, "inference"):
+    if resolved_settings(root, "inference"):
         found["sampled_with"] = "processed"  # its own server is set to processed_logprobs (configs/inference.py)
     return found
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats.chunks import Chunks
-from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, settings, whole, window
+from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, resolved_settings, scalars, whole, window
 from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, leaf_paths, told
-from ratioscope.analysis.importers.responses import Response, compact
+from ratioscope.analysis.importers.responses import Response, without_empty
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
-from ratioscope.analysis.importers.values import Ordinals, as_number, at, words
+from ratioscope.analysis.importers.values import Ordinals, as_number, at, words_of
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 """What is read of a row of the episodes' index; the first three say what it is and where."""
@@ -77,7 +77,7 @@ def describe(path: Path) -> Description | None:
     trace: Mapping[str, Any] = next(iter(episode.get("traces") or []), {})
     version = at(trace, "verifiers", "version")
     said = _first_of_trainer(run, reading)
-    decimals = at(settings(run.root, "trainer"), "monitors", "file")
+    decimals = at(resolved_settings(run.root, "trainer"), "monitors", "file")
     return Description(
         framework="prime-rl",
         format="trace stream",
@@ -338,7 +338,7 @@ class _Batch:
                 if self.ledger.ships.get(name) == step:
                     notes = [_record(note, self.reading) for note in self.ledger.notes[name]]
                     for one in self._told(episode, [annotated(trace, notes)]):
-                        self.found.append(compact(self._row(one), one.tokens, one.messages))
+                        self.found.append(without_empty(self._row(one), one.tokens, one.messages))
 
     def add_dropped(self, places: Iterable[_Place]) -> None:
         """What of these episodes was shipped for no step."""
@@ -352,10 +352,10 @@ class _Batch:
                     name = at(episode, "env", "name") or at(episode, "env", "id")
                     why = at(next(iter(episode.get("errors") or []), {}), "type") or "error"
                     group = self.groups.of(at(episode, "group", "id"))
-                    row = {"group_id": group, "environment": words(name), "dropped": f"failed: {why}"}
-                    self.found.append(compact(row))
+                    row = {"group_id": group, "environment": words_of(name), "dropped": f"failed: {why}"}
+                    self.found.append(without_empty(row))
         for one in left:
-            self.found.append(compact(self._row(one) | {"dropped": self._why(one)}, None, one.messages))
+            self.found.append(without_empty(self._row(one) | {"dropped": self._why(one)}, None, one.messages))
 
     def _told(self, episode: Mapping[str, Any], traces: Sequence[Any]) -> list[Told]:
         found = told({**episode, "traces": traces})

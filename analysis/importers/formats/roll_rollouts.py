@@ -5,7 +5,7 @@ call. Agentic pipelines write columns of their own there, which are not read.
 """
 
 from ratioscope.analysis.importers.plain import Plain, at_path, of_text
-from ratioscope.analysis.importers.responses import text
+from ratioscope.analysis.importers.responses import plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number
 
@@ -20,13 +20,13 @@ IMPORTER = Plain(
     keys=_COLUMNS,
     spread="step",
     sequences=(
-        ("prompt", "prompt|messages", text),
-        ("response", "responses", text),
+        ("prompt", "prompt|messages", plain_text),
+        ("response", "responses", plain_text),
         ("reward", "scores", as_number),
-        ("environment", "domain", text),
-        ("source", "source", text),
+        ("environment", "domain", plain_text),
+        ("source", "source", plain_text),
     ),
-    group=lambda record: text(at_path(record, "id|prompt|messages")),
+    group=lambda record: plain_text(at_path(record, "id|prompt|messages")),
     missing=of_text(_NO_TOKENS),
     assumed=("Responses of a step that have the same id, or without ids the same prompt, are a group.",),
     signs=(Sign("rollout_dump_data.step_*.jsonl", _COLUMNS),),

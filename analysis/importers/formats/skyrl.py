@@ -92,7 +92,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
             try:
                 step = _step(number, *batch, file, reading)
             except SURPRISES as error:
-                reading.bad(file, f"no batch of SkyRL: {responses.said(error)}")
+                reading.bad(file, f"no batch of SkyRL: {responses.other_shape(error)}")
             else:
                 yield step
 
@@ -119,7 +119,7 @@ def _batch(file: Path, reading: Reading) -> tuple[dict[str, NDArray[Any]], Mappi
             if name in (*_COLUMNS, "sequences", "attention_mask", "loss_mask", "response_mask") and value is not None
         }
     except (KeyError, TypeError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
-        reading.bad(file, f"a tensor of it cannot be read: {responses.said(error)}")
+        reading.bad(file, f"a tensor of it cannot be read: {responses.other_shape(error)}")
         return None
     return tensors, state.get("metadata") or {}  # type: ignore[union-attr]
 

@@ -146,7 +146,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         try:
             step = _step(number, rollout, training, anchor, file, reading)
         except SURPRISES as error:
-            reading.bad(file, f"no dump of slime: {responses.said(error)}")
+            reading.bad(file, f"no dump of slime: {responses.other_shape(error)}")
         else:
             yield step
 
@@ -219,8 +219,8 @@ def response_of(
     status = sample.get("status")
     fields = {
         "group_id": responses.version(sample.get("group_index")),
-        "prompt": responses.text(sample.get("prompt")),
-        "response": responses.text(sample.get("response")),
+        "prompt": responses.plain_text(sample.get("prompt")),
+        "response": responses.plain_text(sample.get("response")),
         "reward": as_number(sample.get("reward")),
         "finish_reason": FINISHED.get(str(status)),
         "truncated": status == "truncated" if status is not None else _truncated(row),

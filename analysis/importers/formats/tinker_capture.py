@@ -24,11 +24,11 @@ from ratioscope.analysis.importers.values import (
     as_number,
     at,
     first_object,
-    joined,
-    known,
+    joined_columns,
+    known_values,
     nulls,
     numbers,
-    words,
+    words_of,
 )
 
 TABLE = "wire_rows"
@@ -41,7 +41,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledTurn:
     """One sampled sequence: a turn of a trajectory."""
 
     step: int
@@ -111,10 +111,10 @@ def describe(path: Path) -> Description | None:
     manifest, steps = {}, None
     if file.suffix == ".jsonl":
         record = first_object(file)
-        manifest = known(model=known(path=record.get("base_model") or record.get("model_path")))
+        manifest = known_values(model=known_values(path=record.get("base_model") or record.get("model_path")))
     else:
         run, _ = _run_of(file) or ("", 0)
-        manifest = known(name=run)
+        manifest = known_values(name=run)
         with suppress(sqlite3.Error), closing(_open(file)) as store:  # reading says what is wrong with it
             (steps,) = store.execute(
                 f"select count(distinct iteration) from {TABLE} where run_id = ?", (run,)
@@ -165,13 +165,15 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         yield responses.step(
             step,
             [
-                responses.compact({"group_id": groups.of(group_of(turns)), **sequence_of(turns)}, tokens_of(turns))
+                responses.without_empty(
+                    {"group_id": groups.of(group_of(turns)), **sequence_of(turns)}, tokens_of(turns)
+                )
                 for turns in trajectories(samples)
             ],
         )
 
 
-def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
+def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[SampledTurn]]]:
     """Samples by step, ascending. A first reading counts them, so that a step is handed on when it is complete."""
     counts: Counter[int] = Counter()
     longest = 0
@@ -181,7 +183,7 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
     steps = sorted(counts)
     if reading.growing:
         steps = steps[:-1]
-    waiting: dict[int, list[Sample]] = {}
+    waiting: dict[int, list[SampledTurn]] = {}
     seen: set[tuple[Any, ...]] = set()
     again = Reading(growing=reading.growing, skip_bad=True)  # what is bad was said at the first reading
     for sample in _samples(file, again, whole=True):
@@ -200,20 +202,20 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[Sample]]]:
                 yield step, kept
 
 
-def _samples(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample]:
+def _samples(file: Path, reading: Reading, *, whole: bool) -> Iterator[SampledTurn]:
     return _from_lines(file, reading) if file.suffix == ".jsonl" else _from_store(file, reading, whole=whole)
 
 
-def _from_lines(file: Path, reading: Reading) -> Iterator[Sample]:
+def _from_lines(file: Path, reading: Reading) -> Iterator[SampledTurn]:
     updates = _updates(file.parent / "train_op.jsonl", reading)
     for line, record in lines.read(file, reading):
-        found: list[Sample] = []
+        found: list[SampledTurn] = []
         with reading.whole_line(file, line):
             found = _of_record(record, updates)
         yield from found
 
 
-def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Sample]:
+def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[SampledTurn]:
     """The sequences that one call sampled."""
     scope = record.get("scope") or {}
     if not _trains(scope) or record.get("status", "ok") != "ok":
@@ -222,17 +224,17 @@ def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Samp
     iteration = scope.get("iteration")
     hash((scope.get("group_idx"), scope.get("traj_idx"), record.get("sampling_session_id"), record.get("seq_id")))
     return [
-        Sample(
+        SampledTurn(
             step=iteration if isinstance(iteration, int) else int(np.searchsorted(updates, created)),
             group=scope.get("group_idx"),
             trajectory=scope.get("traj_idx"),
             key=(record.get("sampling_session_id"), record.get("seq_id"), place),
             created=created,
-            policy=words(record.get("model_path")),
+            policy=words_of(record.get("model_path")),
             prompt=_tokens(record.get("prompt_tokens")),
             tokens=_tokens(one.get("tokens")),
             logprobs=_logprobs(one.get("tokens"), one.get("logprobs")),
-            finish=words(one.get("stop_reason")),
+            finish=words_of(one.get("stop_reason")),
             limits=dict(record.get("sampling_params") or {}),
             seconds=as_number(record.get("latency_sec")),
         )
@@ -251,7 +253,7 @@ def _updates(file: Path, reading: Reading) -> list[float]:
     )
 
 
-def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample]:
+def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[SampledTurn]:
     run = (_run_of(file) or ("", 0))[0]
     query = f"select {_COLUMNS} from {TABLE} where run_id = ? order by iteration, cursor"
     try:
@@ -268,23 +270,23 @@ def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[Sample
         reading.bad(file, f"cannot be read as a capture store ({error})")
 
 
-def _of_row(row: sqlite3.Row, whole: bool) -> Sample:
+def _of_row(row: sqlite3.Row, whole: bool) -> SampledTurn:
     """A row of the store; without its lists where only its place is asked for."""
     metadata = json.loads(row["metadata"] or "{}")
     listed = ("prompt_tokens", "sampled_tokens", "logprobs") if whole else ()
     lists = {name: json.loads(row[name]) if row[name] else None for name in listed}
     tokens = lists.get("sampled_tokens")
-    return Sample(
+    return SampledTurn(
         step=row["iteration"] if row["iteration"] is not None else 0,
         group=row["group_idx"],
         trajectory=row["traj_idx"],
         key=(row["sampling_session_id"], row["seq_id"], row["sample_idx"]),
         created=row["created_at"] or 0.0,
-        policy=words(row["policy_version"]),
+        policy=words_of(row["policy_version"]),
         prompt=_tokens(lists.get("prompt_tokens")),
         tokens=_tokens(tokens),
         logprobs=_logprobs(tokens, lists.get("logprobs")),
-        finish=words(metadata.get("stop_reason")),
+        finish=words_of(metadata.get("stop_reason")),
         limits=dict(metadata.get("sampling_params") or {}),
         seconds=as_number(metadata.get("latency_sec")),
     )
@@ -307,22 +309,22 @@ def _logprobs(tokens: Any, values: Any) -> NDArray[np.float32] | None:
 # Responses ----------------------------------------------------------------------------------------------------------
 
 
-def trajectories(samples: Sequence[Sample]) -> list[list[Sample]]:
+def trajectories(samples: Sequence[SampledTurn]) -> list[list[SampledTurn]]:
     """The samples of a step by trajectory, each in the order of its turns."""
-    found: dict[Any, list[Sample]] = {}
+    found: dict[Any, list[SampledTurn]] = {}
     for place, sample in enumerate(samples):
         whole = sample.trajectory is not None
         found.setdefault((sample.group, sample.trajectory) if whole else place, []).append(sample)
     return [sorted(turns, key=lambda sample: sample.created) for turns in found.values()]
 
 
-def group_of(turns: Sequence[Sample]) -> Any:
+def group_of(turns: Sequence[SampledTurn]) -> Any:
     """What the responses to a prompt have in common: the group that the caller named, else the prompt itself."""
     first = turns[0]
     return first.group if first.group is not None else first.prompt.tobytes()
 
 
-def tokens_of(turns: Sequence[Sample]) -> dict[str, Any] | None:
+def tokens_of(turns: Sequence[SampledTurn]) -> dict[str, Any] | None:
     """Token columns of a trajectory; prompts and what tools answered lie between its turns."""
     if not any(len(turn.tokens) for turn in turns):
         return None
@@ -333,11 +335,11 @@ def tokens_of(turns: Sequence[Sample]) -> dict[str, Any] | None:
     }
     if any(turn.logprobs is not None for turn in turns):
         parts = [nulls(len(turn.tokens)) if turn.logprobs is None else turn.logprobs for turn in turns]
-        tokens["logp_behavior"] = joined(parts)
+        tokens["logp_behavior"] = joined_columns(parts)
     return tokens
 
 
-def sequence_of(turns: Sequence[Sample]) -> dict[str, Any]:
+def sequence_of(turns: Sequence[SampledTurn]) -> dict[str, Any]:
     """The row of a trajectory, without seq_id and group_id."""
     first, last = turns[0], turns[-1]
     seconds = [turn.seconds for turn in turns if turn.seconds is not None]

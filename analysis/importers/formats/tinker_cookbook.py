@@ -13,7 +13,7 @@ import numpy as np
 
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats import tinker_capture
-from ratioscope.analysis.importers.formats.tinker_capture import Sample
+from ratioscope.analysis.importers.formats.tinker_capture import SampledTurn
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (
@@ -22,7 +22,7 @@ from ratioscope.analysis.importers.values import (
     at,
     config,
     first_object,
-    known,
+    known_values,
     moment,
     numbered,
     part_of_reward,
@@ -77,22 +77,22 @@ def _manifest(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of config.json. In an asynchronous run the loss is that of async_config."""
     loss = at(settings, "async_config", "loss_fn") or settings.get("loss_fn")
     builder = settings.get("dataset_builder")
-    return known(
-        algorithm=known(
+    return known_values(
+        algorithm=known_values(
             name=loss,
-            parameters=known(
+            parameters=known_values(
                 epochs=1 if loss else None,
                 minibatches=settings.get("num_substeps"),
                 kl_penalty_coef=as_number(settings.get("kl_penalty_coef")),
             ),
         ),
-        schedule=known(max_steps_off_policy=at(settings, "async_config", "max_steps_off_policy")),
-        sampler=known(
+        schedule=known_values(max_steps_off_policy=at(settings, "async_config", "max_steps_off_policy")),
+        sampler=known_values(
             temperature=as_number(settings.get("temperature")), samples_per_prompt=at(builder or {}, "group_size")
         ),
-        model=known(path=settings.get("model_name")),
-        optimiser=known(learning_rate=as_number(settings.get("learning_rate"))),
-        task=known(name=settings.get("recipe_name"), response_length=settings.get("max_tokens")),
+        model=known_values(path=settings.get("model_name")),
+        optimiser=known_values(learning_rate=as_number(settings.get("learning_rate"))),
+        task=known_values(name=settings.get("recipe_name"), response_length=settings.get("max_tokens")),
         seed=at(builder or {}, "seed") if isinstance(at(builder or {}, "seed"), int) else None,
         planned_updates=settings.get("max_steps") if isinstance(settings.get("max_steps"), int) else None,
     )
@@ -104,7 +104,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     removes = bool(config(path / "config.json").get("remove_constant_reward_groups"))
     capture = tinker_capture.find(path)
     captured = tinker_capture.by_step(capture, reading) if capture else iter(())
-    ahead: tuple[int, list[Sample]] | None = next(captured, None)
+    ahead: tuple[int, list[SampledTurn]] | None = next(captured, None)
     for step, file in files.items():
         if reading.growing and step == max(files):
             return
@@ -119,7 +119,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
                 yield responses.step(step, found, {"policy_version": step, **scalars.get(step, {})})
 
 
-def _step(file: Path, samples: list[Sample], reading: Reading) -> list[Response]:
+def _step(file: Path, samples: list[SampledTurn], reading: Reading) -> list[Response]:
     found, groups = list[Response](), Ordinals()
     turns_of = {(turns[0].group, turns[0].trajectory): turns for turns in tinker_capture.trajectories(samples)}
     for line, row in lines.read(file, reading):
@@ -132,7 +132,7 @@ def _step(file: Path, samples: list[Sample], reading: Reading) -> list[Response]
     return found
 
 
-def _response(groups: Ordinals, row: Mapping[str, Any], turns: list[Sample]) -> Response:
+def _response(groups: Ordinals, row: Mapping[str, Any], turns: list[SampledTurn]) -> Response:
     """A trajectory, with the captured calls of it."""
     version = row.get("sampling_client_step") if isinstance(row.get("sampling_client_step"), int) else None
     sequence: dict[str, Any] = {
@@ -151,7 +151,7 @@ def _response(groups: Ordinals, row: Mapping[str, Any], turns: list[Sample]) -> 
         tokens = tinker_capture.tokens_of(turns)
         if tokens is not None and version is not None:
             tokens["behavior_version"] = np.full(len(tokens["token_id"]), version, np.int32)
-    return responses.compact(sequence, tokens)
+    return responses.without_empty(sequence, tokens)
 
 
 def _drop_equal(found: list[Response]) -> None:

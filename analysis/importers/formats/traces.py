@@ -19,7 +19,7 @@ from ratioscope.analysis.importers.values import (
     as_number,
     at,
     calls_of,
-    joined,
+    joined_columns,
     moment,
     nulls,
     numbers,
@@ -27,7 +27,7 @@ from ratioscope.analysis.importers.values import (
     said,
     scattered,
     transcript,
-    words,
+    words_of,
 )
 
 DECIMALS = 4
@@ -94,7 +94,7 @@ class Branch:
         own = [self.trace["nodes"][place] for place in self.path if place in self.counted]
         for stored, column in _COMPACT.items():
             if any(_has(node, stored) for node in own):
-                columns[column] = joined([_compact(node, stored) for node in own])
+                columns[column] = joined_columns([_compact(node, stored) for node in own])
         if "clipped" in columns:
             columns |= _gated(columns)
         weights = self._weights("rl")
@@ -206,10 +206,10 @@ def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
         "response": transcript(messages[first:]) or None,
         "n_tokens": tokens if any(node.get("token_ids") for node in nodes) else None,
         **_rewards(trace),
-        "finish_reason": words(finish or ended),
+        "finish_reason": words_of(finish or ended),
         "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
-        "environment": words(at(episode, "env", "name") or at(episode, "env", "id") or None),
-        "source": words(agent) if agent != "agent" else None,
+        "environment": words_of(at(episode, "env", "name") or at(episode, "env", "id") or None),
+        "source": words_of(agent) if agent != "agent" else None,
         "temperature": as_number(sampling.get("temperature")),
         "top_p": as_number(sampling.get("top_p")),
         "top_k": sampling.get("top_k") if isinstance(sampling.get("top_k"), int) else None,
@@ -237,7 +237,7 @@ def messages_of(branch: Branch) -> Iterator[dict[str, Any]]:
         size = sum(map(bool, node.get("mask") or [])) if sampled else len(ids or [])
         yield {
             "turn": turn,
-            "role": words(message.get("role")),
+            "role": words_of(message.get("role")),
             "content": said(message),
             "tool": called[0][0] if called else (answered if message.get("role") == "tool" else None),
             "n_tokens": size if ids else None,

@@ -154,7 +154,7 @@ def _experience(row: Any, file: Path, reading: Reading) -> tuple[int, str, respo
         tensors, meta = _unpacked(blob, where, file, reading)
         batch = responses.version((meta.get("eid") or {}).get("batch"))
     except (*SURPRISES, struct.error) as error:
-        reading.bad(file, f"{where} cannot be read: {responses.said(error)}")
+        reading.bad(file, f"{where} cannot be read: {responses.other_shape(error)}")
         return None
     if not tensors:
         return None
@@ -178,8 +178,8 @@ def _response(
             values[column] = tensors[name]
     status = meta.get("truncate_status")
     fields: dict[str, Any] = {
-        "prompt": responses.text(meta.get("prompt_text")),
-        "response": responses.text(meta.get("response_text")),
+        "prompt": responses.plain_text(meta.get("prompt_text")),
+        "response": responses.plain_text(meta.get("response_text")),
         "reward": as_number(reward),
         "truncated": status == "response_truncated" if status else None,
         "finish_reason": "length" if status == "response_truncated" else None,
@@ -192,7 +192,10 @@ def _response(
     talk = meta.get("messages") or []
     if talk and fields["prompt"] is None and fields["response"] is None:
         asked = next((place for place, message in enumerate(talk) if message.get("role") == "assistant"), len(talk))
-        fields |= {"prompt": responses.text(talk[:asked] or None), "response": responses.text(talk[asked:] or None)}
+        fields |= {
+            "prompt": responses.plain_text(talk[:asked] or None),
+            "response": responses.plain_text(talk[asked:] or None),
+        }
     return responses.Response(
         sampled=tensors.get("action_mask", np.ones(length)).astype(bool),
         values=values,

@@ -20,11 +20,11 @@ from ratioscope.analysis.importers.values import (
     calls_of,
     config,
     first_object,
-    known,
+    known_values,
     part_of_reward,
     said,
     transcript,
-    words,
+    words_of,
 )
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
@@ -63,10 +63,12 @@ def describe(path: Path) -> Description | None:
         steps=1,
         missing=_missing(nodes, training, at(episode, "run", "work", "policy") is not None),
         assumed=assumed,
-        manifest=known(
-            task=known(name=at(episode, "env", "name") or at(episode, "env", "id")),
-            model=known(path=settings.get("model") or next((c.get("model") for c in trace.get("calls") or []), None)),
-            sampler=known(
+        manifest=known_values(
+            task=known_values(name=at(episode, "env", "name") or at(episode, "env", "id")),
+            model=known_values(
+                path=settings.get("model") or next((c.get("model") for c in trace.get("calls") or []), None)
+            ),
+            sampler=known_values(
                 temperature=as_number(at(settings, "sampling", "temperature")),
                 top_p=as_number(at(settings, "sampling", "top_p")),
                 samples_per_prompt=at(settings, "num_rollouts"),
@@ -103,7 +105,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
         with reading.whole_line(file, line):
             for one in told(episode):
                 row = {"group_id": groups.of(one.group), **one.row}
-                found.append(responses.compact(row, one.tokens, one.messages))
+                found.append(responses.without_empty(row, one.tokens, one.messages))
     if found:
         yield responses.step(0, found)
 
@@ -133,10 +135,10 @@ def describe_results(path: Path) -> Description | None:
         missing=dict.fromkeys(("token_id", "logp_behavior"), text)
         | dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _NO_TRAINER),
         assumed=(_ONE_STEP, "Responses to one example are one group."),
-        manifest=known(
-            task=known(name=metadata.get("env_id")),
-            model=known(path=metadata.get("model")),
-            sampler=known(
+        manifest=known_values(
+            task=known_values(name=metadata.get("env_id")),
+            model=known_values(path=metadata.get("model")),
+            sampler=known_values(
                 samples_per_prompt=metadata.get("rollouts_per_example"),
                 temperature=as_number(at(metadata, "sampling_args", "temperature")),
                 top_p=as_number(at(metadata, "sampling_args", "top_p")),
@@ -165,7 +167,7 @@ def _result(groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, An
     prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
     example = row.get("example_id")
     sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
-    return responses.compact(
+    return responses.without_empty(
         {
             "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
             "prompt_id": example if isinstance(example, int) else None,
@@ -173,7 +175,7 @@ def _result(groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, An
             "response": transcript(completion) if completion else None,
             "reward": None if row.get("error") else as_number(row["reward"]),
             **_parts(row),
-            "finish_reason": words(row.get("stop_condition")),
+            "finish_reason": words_of(row.get("stop_condition")),
             "truncated": row.get("is_truncated"),
             "environment": row.get("task") if isinstance(row.get("task"), str) else None,
             "temperature": as_number(arguments.get("temperature")),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ratioscope.analysis.importers import responses
 from ratioscope.analysis.importers.plain import Plain, Record, of_text
-from ratioscope.analysis.importers.responses import Response, text
+from ratioscope.analysis.importers.responses import Response, plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number
 
@@ -24,7 +24,7 @@ def _group(record: Record) -> Any:
     """The prompt's part of verl's key {prompt}_{session}_{output}, or the prompt."""
     uid = record.get("uid")
     if not isinstance(uid, str):
-        return text(record["input"])
+        return plain_text(record["input"])
     prompt, *numbers = uid.rsplit("_", 2)
     return prompt if len(numbers) == 2 and all(map(str.isdecimal, numbers)) else uid
 
@@ -41,7 +41,7 @@ IMPORTER = Plain(
     format="verl trainer.rollout_data_dir",
     files=r"(\d+)\.jsonl",
     keys=_KEYS,
-    sequences=(("prompt", "input", text), ("response", "output", text), ("reward", "score", as_number)),
+    sequences=(("prompt", "input", plain_text), ("response", "output", plain_text), ("reward", "score", as_number)),
     group=_group,
     also=_parts,
     missing=of_text(_NO_TOKENS),

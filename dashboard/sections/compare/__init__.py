@@ -7,13 +7,13 @@ import numpy as np
 
 from ratioscope.analysis.compare import Chosen, Member, Setting
 from ratioscope.analysis.diagnosis.rule import rule_words
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.formats import number
+from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare import tables
-from ratioscope.dashboard.sections.compare.comparison import Comparison, Measure
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison
 from ratioscope.dashboard.sections.compare.curves import multiples, span
-from ratioscope.dashboard.sections.compare.pair import difference
+from ratioscope.dashboard.sections.compare.pair import pair_difference
 from ratioscope.dashboard.sections.model import Block, Section, Table
 from ratioscope.dashboard.sections.subject import Subject
 
@@ -21,7 +21,7 @@ QUESTION = "Is the difference real?"
 # Whose extremes the section on the course opens with.
 _ANSWER = (STALENESS, "clip_fraction")
 # Beside the metric that is compared: what moves, what is thrown away, what it costs.
-_OTHERS = ("reward", STALENESS, UPDATE, "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
+_OTHERS = ("reward", STALENESS, UPDATE_METRIC, "clip_fraction", "khat_token", "ess_token", "entropy", "response_length")
 # Of more runs a table of their settings is wider than paper.
 _MOST_COLUMNS = 6
 
@@ -39,7 +39,7 @@ def comparison_sections(
     Args:
         brief: without the settings that belong to no algorithm, and with the two courses that answers are about.
     """
-    comparison = Comparison(groups, Measure(chosen.metric), instead=chosen.instead)
+    comparison = Comparison(groups, ComparedMeasure(chosen.metric), instead=chosen.instead)
     yield _runs(comparison, subjects, brief=brief)
     yield _standing(comparison)
     yield _course(comparison, _ANSWER if brief else _OTHERS)
@@ -83,7 +83,7 @@ def _standing(comparison: Comparison) -> Section:
         blocks += [multiples(comparison, span(comparison)), tables.ranking(comparison)]
         blocks += [*tables.contests(comparison), *tables.over_schedules(comparison)]
         if found.contests and len(groups) == 2:
-            blocks += difference(comparison, *found.contests[0].pairs[0])
+            blocks += pair_difference(comparison, *found.contests[0].pairs[0])
         blocks += tables.changes(comparison)
     return Section("standing", QUESTION, QUESTION, " ".join(comparison.sentences), tuple(blocks))
 
@@ -115,10 +115,10 @@ def _extremes(key: str, known: Sequence[tuple[str, Sequence[Member]]]) -> str:
     if not falls:
         (first, one), (last, other) = (last, other), (first, one)
     verb = "falls to" if falls else "reaches at most"
-    said = f"{CATALOGUE[key].title} {verb} {number(key, first)} in {one}"
+    said = f"{CATALOGUE[key].title} {verb} {metric_value(key, first)} in {one}"
     if one == other:
         return f"{said}."
-    return f"{said}, and {'is 0 throughout' if last == 0 and not falls else number(key, last)} in {other}."
+    return f"{said}, and {'is 0 throughout' if last == 0 and not falls else metric_value(key, last)} in {other}."
 
 
 def _with(setting: Setting, key: str) -> list[Member]:

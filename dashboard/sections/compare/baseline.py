@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import Answer, component_differences, differences
+from ratioscope.analysis.compare import ComparisonAnswer, component_differences, differences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare import pair
@@ -34,7 +34,7 @@ def compared_with(comparison: Comparison, baseline: int) -> dict[int, int]:
     return {place: baseline if against == place else against for place, against in found.items() if place != baseline}
 
 
-def differing(comparison: Comparison) -> str:
+def differing_from_baseline(comparison: Comparison) -> str:
     """In which settings the runs differ, in one sentence; the parts of the algorithms first."""
     table = component_differences(comparison.settings)
     named = [str(name) for name in table.index]
@@ -92,7 +92,7 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
         return []
     if len(partner) == 1:
         ((place, other),) = partner.items()
-        drawn_alone = pair.difference(comparison, place, other)
+        drawn_alone = pair.pair_difference(comparison, place, other)
         return [replace(piece, key=_KEY) if isinstance(piece, Chart) else piece for piece in drawn_alone]
     measure, drawn = comparison.measure, lines(comparison.curves, look)
     tables = {place: pair.contrast(comparison, place, other)[0] for place, other in partner.items()}
@@ -110,17 +110,17 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
     return [chart(comparison.mode, _KEY, title, draw, said, frame, (measure.metric,), by_step=by_step)]
 
 
-def _here(answer: Answer) -> str:
+def _here(answer: ComparisonAnswer) -> str:
     if answer.runs.reason:
         return "unknown"
     return _word(answer, answer.runs.value) if answer.runs.differs else "not told apart"
 
 
-def _repeats(answer: Answer) -> str:
+def _repeats(answer: ComparisonAnswer) -> str:
     return f"yes, {_word(answer, answer.difference.value)}" if answer.better else "unknown"
 
 
-def _word(answer: Answer, value: float) -> str:
+def _word(answer: ComparisonAnswer, value: float) -> str:
     """Better or worse, for a metric that has a better way."""
     better = CATALOGUE[answer.metric].better
     if better not in ("higher", "lower"):

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Concatenate
 
-from ratioscope.analysis.compare import Axis, Curve, Setting, Standing, curves, labels, standing
+from ratioscope.analysis.compare import Axis, Setting, SettingCurve, Standing, curves, labels, standing
 from ratioscope.analysis.compare.aggregates import StatisticName
-from ratioscope.analysis.runs.window import Steps
+from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.dashboard.sections.subject import Arguments, Result
 from ratioscope.dashboard.theme import LIGHT, Mode
 
 
 @dataclass(frozen=True)
-class Measure:
+class ComparedMeasure:
     """What is compared."""
 
     metric: str
@@ -41,8 +41,8 @@ class Comparison:
     """Settings and the measure; for a page see `views.compare.data.PageComparison`."""
 
     settings: Sequence[Setting]
-    measure: Measure
-    steps: Steps = (None, None)
+    measure: ComparedMeasure
+    steps: FirstLast = (None, None)
     """What is shown of the axis where it is the step."""
     mode: Mode = LIGHT
     instead: str = ""
@@ -73,7 +73,7 @@ class Comparison:
         return tuple(filter(None, (self.instead, *self.standing.sentences)))
 
     @property
-    def curves(self) -> list[Curve]:
+    def curves(self) -> list[SettingCurve]:
         """Of all settings, in their order."""
         measure = self.measure
         return self.compute(curves, measure.metric, measure.by, measure.statistic, measure.window)

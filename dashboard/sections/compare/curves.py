@@ -6,11 +6,11 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import Curve, Setting, attribute, band_words
+from ratioscope.analysis.compare import Setting, SettingCurve, attribute, band_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import number
-from ratioscope.dashboard.sections.compare.comparison import Comparison, Look, Measure
+from ratioscope.dashboard.formats import metric_value
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import chart
 from ratioscope.dashboard.theme import Mode
@@ -18,7 +18,7 @@ from ratioscope.dashboard.theme import Mode
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
-def heading(measure: Measure) -> str:
+def heading(measure: ComparedMeasure) -> str:
     """What curves show."""
     words = f"{CATALOGUE[measure.metric].title}, {_OVER_SEEDS[measure.statistic]}"
     return words if measure.window == 1 else f"{words}, running mean over {measure.window} logged values"
@@ -29,7 +29,7 @@ def span(comparison: Comparison) -> str:
     metric = comparison.measure.metric
     known = comparison.standing.ranking.dropna(subset=["mean"]).sort_values("mean")
     (low, least), (high, most) = (
-        (number(metric, float(row["mean"])), f"{row['setting']}, {row['schedule']}")
+        (metric_value(metric, float(row["mean"])), f"{row['setting']}, {row['schedule']}")
         for row in (known.iloc[0], known.iloc[-1])
     )
     if len(known) == 1:
@@ -50,7 +50,7 @@ def legend(comparison: Comparison, look: Look) -> str:
     return " ".join(said)
 
 
-def lines(found: Sequence[Curve], look: Look) -> list[figures.Line]:
+def lines(found: Sequence[SettingCurve], look: Look) -> list[figures.CurveLine]:
     """Curves with the styles that tell them apart."""
     return figures.lines(found, look.colour, look.dash)
 

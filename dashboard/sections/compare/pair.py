@@ -7,27 +7,27 @@ from math import isfinite
 import pandas as pd
 
 from ratioscope.analysis.compare import (
-    Answer,
     Axis,
+    ComparisonAnswer,
     PromptDifference,
     Setting,
     common_end,
     difference_over,
+    ends_better,
     pairs_by_seed,
     points,
     prompt_difference,
     smoothed,
-    verdict,
 )
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import interval, number, share
+from ratioscope.dashboard.formats import interval, metric_value, share
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece
-from ratioscope.dashboard.sections.subject import chart, where
+from ratioscope.dashboard.sections.subject import chart, steps_in_words
 
 
-def contrast(comparison: Comparison, a: int, b: int) -> tuple[pd.DataFrame, Answer]:
+def contrast(comparison: Comparison, a: int, b: int) -> tuple[pd.DataFrame, ComparisonAnswer]:
     """A minus B along the axis, of running means, and which ends better; both by their places among the settings."""
     measure = comparison.measure
     return comparison.compute(_contrast, a, b, measure.metric, measure.by, measure.window)
@@ -35,14 +35,14 @@ def contrast(comparison: Comparison, a: int, b: int) -> tuple[pd.DataFrame, Answ
 
 def _contrast(
     settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, window: int
-) -> tuple[pd.DataFrame, Answer]:
+) -> tuple[pd.DataFrame, ComparisonAnswer]:
     pair = settings[a], settings[b]
     running_a, running_b = smoothed(pair, metric, window)
     table, _ = difference_over(running_a, running_b, metric, by)
-    return table, verdict(*pair, metric, common_end(settings, metric, by))
+    return table, ends_better(*pair, metric, common_end(settings, metric, by))
 
 
-def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
+def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
     """A minus B along the axis, and what its band is."""
     measure = comparison.measure
     table, answer = contrast(comparison, a, b)
@@ -50,7 +50,7 @@ def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
         return [Paragraph("Nowhere on this axis do both have a value.")]
     by_step = measure.by == "step"
     draw = partial(
-        figures.difference, table, measure.metric, name=f"{answer.a} minus {answer.b}", by=measure.by,
+        figures.difference_figure, table, measure.metric, name=f"{answer.a} minus {answer.b}", by=measure.by,
         x=comparison.steps if by_step else (None, None),
     )  # fmt: skip
     if min(answer.difference.seeds) < 2:
@@ -68,7 +68,7 @@ def difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
 def difference_words(metric: str, value: float, low: float, high: float) -> str:
     """A difference with the digits that its interval supports: "25.2 points", of what is no share a number."""
     if not CATALOGUE[metric].share or not isfinite(value):
-        return number(metric, value, low, high)
+        return metric_value(metric, value, low, high)
     return f"{points(value)} points"
 
 
@@ -91,7 +91,7 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
         return [Paragraph(f"The prompts cannot be compared: {found.reason}.")]
     low, high = found.interval
     within = f" (95%: {share(low, low, high)} to {share(high, low, high)})" if isfinite(low) else ""
-    steps = "all steps" if first is None or last is None else where(first, last)
+    steps = "all steps" if first is None or last is None else steps_in_words(first, last)
     text = f"{share(found.value, low, high)}{within}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
     caveat = "The interval is over prompts and holds for these runs only; it does not cover other seeds."
     return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]

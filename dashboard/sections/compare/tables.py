@@ -14,7 +14,7 @@ from ratioscope.analysis.compare import (
 )
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.formats import interval, number, plain, share
+from ratioscope.dashboard.formats import interval, metric_value, plain_number, share
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
@@ -79,7 +79,7 @@ def ranking(comparison: Comparison) -> Table:
         middle = _cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]) if many else ("", "")
         rows.append(
             (row["task"], str(row["setting"]), str(row["schedule"]), letters.get(place, ""), str(row["seeds"]),
-             number(metric, row["mean"], *((low, high) if isfinite(low) else (row["low"], row["high"]))),
+             metric_value(metric, row["mean"], *((low, high) if isfinite(low) else (row["low"], row["high"]))),
              interval(metric, low, high) if isfinite(low) else "",
              _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
              *middle, share(row["best"]) if isfinite(row["best"]) else "")
@@ -127,7 +127,7 @@ def contests(comparison: Comparison) -> list[Table]:
                  "unknown" if answer.runs.reason else "differ" if places in contest.here.apart else "not told apart",
                  pair.between(metric, *over.interval) or "none",
                  f"{wins} of {over.wins[2]}" if min(over.seeds) > 1 else "–",
-                 plain(answer.probability_of_improvement), repeats, reason)
+                 plain_number(answer.probability_of_improvement), repeats, reason)
             )  # fmt: skip
     title = "The best of each schedule against the others"
     kept = [column for column in range(len(explained)) if any(row[column] not in ("–", "none") for row in rows)]
@@ -194,7 +194,7 @@ def _difference(metric: str, value: float, low: float, high: float) -> tuple[str
 
 def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:
     """An estimate and its interval, in two cells."""
-    return number(metric, value, low, high), _interval(metric, low, high)
+    return metric_value(metric, value, low, high), _interval(metric, low, high)
 
 
 def _interval(metric: str, low: float, high: float) -> str:

@@ -7,21 +7,21 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.analysis.compare import MORE_SEEDS, Member
-from ratioscope.analysis.runs.store import Listed, signature
+from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.load import load
+from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.sections.compare import baseline, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
-from ratioscope.dashboard.sections.subject import where
+from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.choosing import MOST_RUNS, choose_runs, other_seeds
-from ratioscope.dashboard.views.compare.difference import difference
+from ratioscope.dashboard.views.compare.difference import draw_difference
 from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
@@ -87,7 +87,7 @@ def render() -> None:
         return
     with opening:
         _answer(comparison, other_seeds(known, ids))
-        say(baseline.differing(comparison))
+        say(baseline.differing_from_baseline(comparison))
     with chosen:
         look = look_of(comparison.settings)
         base = controls.baseline(comparison, ids[0])
@@ -118,7 +118,7 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
     if len(comparison.settings) > 1:
         with fold("pair", "Any two settings", "A minus B, on the same prompts too") as door:
             if door.open:
-                difference(comparison)
+                draw_difference(comparison)
 
 
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
@@ -175,7 +175,7 @@ def _range() -> None:
     first, last = state.step_range()
     if first is not None and last is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(where(first, last), icon=":material/straighten:", color="blue")
+            st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
             st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
 
 
@@ -224,8 +224,8 @@ def _follow(listed: list[Listed], members: list[Member]) -> None:
 
 @st.fragment(run_every=POLL_SECONDS)
 def _poll(live: list[tuple[Listed, Member]], *, follow: bool) -> None:
-    turn = follow and rested() and load.has_spare(session().drawn)
-    if turn and any(signature(run.folder) != member.run.signature for run, member in live):
+    turn = follow and rested() and server_load.has_spare(session().drawn)
+    if turn and any(run_signature(run.folder) != member.run.signature for run, member in live):
         st.rerun()
     steps = [member.summary.last_step for _, member in live]
     st.text(f"data up to step {min(steps)}" + (f" to {max(steps)}" if max(steps) > min(steps) else ""))

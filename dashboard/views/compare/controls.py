@@ -10,7 +10,7 @@ from ratioscope.analysis.compare import NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.metric_choice import metric_choice
-from ratioscope.dashboard.sections.compare.comparison import Comparison, Look, Measure
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
 _STATISTICS: dict[str, StatisticName] = {"mean": "mean", "IQM": "iqm"}
@@ -18,7 +18,7 @@ _IQM = "Over the seeds: the mean, or the interquartile mean, which is the mean o
 _WINDOW = "Over so many logged values of each run, before averaging over seeds; 1: none."
 
 
-def controls() -> tuple[Measure, Callable[[Sequence[Setting]], Look]]:
+def controls() -> tuple[ComparedMeasure, Callable[[Sequence[Setting]], Look]]:
     """What is compared, and what draws the controls of how it is drawn, which depend on the settings."""
     with st.container(width=320):
         metric = metric_choice("metric")
@@ -30,9 +30,9 @@ def controls() -> tuple[Measure, Callable[[Sequence[Setting]], Look]]:
             help=_IQM,
         )  # fmt: skip
         window = st.select_slider(
-            "Running mean over", WINDOWS, value=Measure.window, key="smooth", bind="query-params", help=_WINDOW
+            "Running mean over", WINDOWS, value=ComparedMeasure.window, key="smooth", bind="query-params", help=_WINDOW
         )
-    return Measure(metric, by, _STATISTICS.get(str(statistic), "mean"), window), partial(_look, door)
+    return ComparedMeasure(metric, by, _STATISTICS.get(str(statistic), "mean"), window), partial(_look, door)
 
 
 def _look(door: DeltaGenerator, settings: Sequence[Setting]) -> Look:

@@ -9,13 +9,13 @@ from typing import Any, Concatenate
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, settings
+from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, grouped_settings
 from ratioscope.analysis.diagnosis.rule import rule_words
-from ratioscope.analysis.runs.store import Listed, open_run, signature
+from ratioscope.analysis.runs.store import Listed, open_run, run_signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
 from ratioscope.dashboard.latest import Latest
-from ratioscope.dashboard.sections.compare.comparison import Comparison, Measure
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison
 from ratioscope.dashboard.sections.subject import Arguments, Result
 from ratioscope.errors import RatioscopeError
 
@@ -75,10 +75,10 @@ def member(listed: Listed) -> Member:
         run = open_run(folder)
         return Member(listed.run_id, run, _summariser(folder).summarise(run))
 
-    return _members(listed.run_id, folder).get(signature(listed.folder), read)
+    return _members(listed.run_id, folder).get(run_signature(listed.folder), read)
 
 
-def comparison(members: Sequence[Member], measure: Measure) -> tuple[PageComparison, Mapping[str, str]]:
+def comparison(members: Sequence[Member], measure: ComparedMeasure) -> tuple[PageComparison, Mapping[str, str]]:
     """The runs that have the axis, as settings; and those that do not have it, with the reason."""
     key = tuple((each.run_id, str(each.run.folder), each.run.signature) for each in members)
     found, absent = _settings(_runs(key), measure.by).get(key, lambda: _settings_of(members, measure.by))
@@ -92,7 +92,7 @@ def _settings(runs: tuple[tuple[str, str], ...], by: Axis) -> Latest:
 
 def _settings_of(members: Sequence[Member], by: Axis) -> tuple[list[Setting], Mapping[str, str]]:
     absent = align(members, "reward", by).absent
-    return settings([each for each in members if each.run_id not in absent]), absent
+    return grouped_settings([each for each in members if each.run_id not in absent]), absent
 
 
 def by_a_metric_that_is_there(comparison: PageComparison) -> PageComparison:

@@ -5,9 +5,9 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Answer
+from ratioscope.analysis.compare import ComparisonAnswer
 from ratioscope.dashboard.components.blocks import draw, draw_computed
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.inert import one_line
@@ -15,7 +15,7 @@ from ratioscope.inert import one_line
 LEADER, RUNNER_UP = "the leader", "the runner-up"
 
 
-def difference(comparison: Comparison) -> None:
+def draw_difference(comparison: Comparison) -> None:
     """Two settings against each other; without a choice, the leader and the best of the others under its schedule."""
     st.markdown("## A minus B")
     named = comparison.labels
@@ -28,7 +28,7 @@ def difference(comparison: Comparison) -> None:
         return
     st.text(one_line(f"A is {named[a]}.  B is {named[b]}."))
     _ends(pair.contrast(comparison, a, b)[1], comparison.measure.metric)
-    draw(*pair.difference(comparison, a, b))
+    draw(*pair.pair_difference(comparison, a, b))
     # On demand, because it reads the sequences of all runs of both.
     asked = st.toggle(
         "Compare on the same prompts", key="prompts", bind="query-params",
@@ -59,7 +59,7 @@ def _pair(comparison: Comparison, a: str, b: str) -> tuple[int | None, int | Non
     return order[0], best_beside(order[0])
 
 
-def _ends(answer: Answer, metric: str) -> None:
+def _ends(answer: ComparisonAnswer, metric: str) -> None:
     """The difference of the ends as numbers."""
     found, here = answer.difference, answer.runs
     seeds = f"{found.seeds[0]}" if found.seeds[0] == found.seeds[1] else f"{found.seeds[0]} and {found.seeds[1]}"
@@ -79,8 +79,8 @@ def _ends(answer: Answer, metric: str) -> None:
     if not math.isnan(found.probability):
         chance = found.probability_interval
         tiles.append(
-            ("P(A ends higher)", plain(found.probability, *chance),
-             f"95%: {' to '.join(plain(end, *chance) for end in chance)}",
+            ("P(A ends higher)", plain_number(found.probability, *chance),
+             f"95%: {' to '.join(plain_number(end, *chance) for end in chance)}",
              "Probability that a run of A ends above a run of B; a tie counts one half. From 4 seeds on.")
         )  # fmt: skip
     if found.seeds_needed is not None:

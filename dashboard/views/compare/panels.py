@@ -7,7 +7,7 @@ import streamlit as st
 
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.tile import tooltip
-from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, Line
+from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine
 from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
@@ -67,7 +67,7 @@ def panels(comparison: Comparison, look: Look, beside: Callable[[], Sequence[Pie
     say(f"{curves.legend(comparison, look)}{triangles} {drag}")
 
 
-def _key(lines: Sequence[Line]) -> None:
+def _key(lines: Sequence[CurveLine]) -> None:
     """What each look means; as elements of the page it wraps and never covers a panel."""
     looks: dict[tuple[str, Style], None] = dict.fromkeys((line.name, line.style) for line in lines)
     with st.container(horizontal=True, gap="medium"):

@@ -36,7 +36,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Response:
+class ScoredResponse:
     """What is known of a response when it is scored."""
 
     group: int
@@ -85,7 +85,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Rule:
+class LossRule:
     """What of the loss decides about a token."""
 
     loss: str
@@ -101,7 +101,7 @@ class Rule:
 
 
 @dataclass
-class Step:
+class StepColumns:
     """The columns of one optimizer step, by table."""
 
     tokens: dict[str, Any]
@@ -111,7 +111,7 @@ class Step:
     scalars: dict[str, Any] = field(default_factory=dict)
 
 
-def columns_of(passes: Iterable[Pass], responses: dict[int, Response], rule: Rule, step: int) -> Step:
+def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rule: LossRule, step: int) -> StepColumns:
     """Put the micro-batches of one optimizer step together.
 
     A response that the step has twice (the same buffer again before the weights change) is recorded once, with its
@@ -139,13 +139,13 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, Response], rule: Rul
     tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if any(count > 1 for count in counts.values()):
         tokens["gradient_weight"] *= np.array([counts[key] for key in tokens["seq_id"].tolist()], dtype=np.float32)
-    return Step(
+    return StepColumns(
         _with_nulls(tokens), _sequences(keys, dropped, counts, tokens, responses), _messages(keys, tokens, responses)
     )
 
 
 def _tokens(
-    one: Pass, rows: Tensor, responses: list[Response], keys: list[int], rule: Rule, step: int
+    one: Pass, rows: Tensor, responses: list[ScoredResponse], keys: list[int], rule: LossRule, step: int
 ) -> tuple[Arrays, list[str | None]]:
     """The token columns of one micro-batch, floats masked where null, and why responses were left out of the loss."""
     inputs = one.inputs
@@ -202,7 +202,7 @@ def _tokens(
     return columns, left_out
 
 
-def _gate(one: Pass, rule: Rule, live: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _gate(one: Pass, rule: LossRule, live: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """What the loss did to each token of the micro-batch, (B, C): its gate, and on which side it stopped it.
 
     In the numbers that TRL compares: its dtype, its masked mean for sequences. The gradient says what came of it.
@@ -238,7 +238,7 @@ def _gate(one: Pass, rule: Rule, live: Tensor, rows: Tensor) -> tuple[Tensor | N
     return gate, side
 
 
-def _rejected(one: Pass, rule: Rule, rows: Tensor, width: int, left_out: list[str | None]) -> np.ndarray:
+def _rejected(one: Pass, rule: LossRule, rows: Tensor, width: int, left_out: list[str | None]) -> np.ndarray:
     """Why a mask took a token out of the loss, (B, C) of text; None: none did."""
     reasons = np.full((len(rows), width), None, dtype=object)
 
@@ -256,7 +256,7 @@ def _rejected(one: Pass, rule: Rule, rows: Tensor, width: int, left_out: list[st
     return reasons
 
 
-def _turns(sampled: Tensor, responses: list[Response], has_tools: bool) -> np.ndarray:
+def _turns(sampled: Tensor, responses: list[ScoredResponse], has_tools: bool) -> np.ndarray:
     """The message that a token belongs to, (B, C): a run of sampled tokens is one; -1 where that does not come out."""
     turn = np.full(sampled.shape, -1, dtype=np.int16)
     if not has_tools:
@@ -297,7 +297,7 @@ def _sequences(
     dropped: list[str | None],
     counts: dict[int, int],
     tokens: Arrays,
-    responses: dict[int, Response],
+    responses: dict[int, ScoredResponse],
 ) -> dict[str, Any]:
     of = [responses[key] for key in keys]
     rows: dict[int, int] = {}
@@ -330,7 +330,7 @@ def _sequences(
     return columns
 
 
-def _messages(keys: list[int], tokens: Arrays, responses: dict[int, Response]) -> dict[str, Any] | None:
+def _messages(keys: list[int], tokens: Arrays, responses: dict[int, ScoredResponse]) -> dict[str, Any] | None:
     """Rows of the messages table: the conversations in which a tool spoke."""
     rows = []
     for key in keys:

@@ -18,8 +18,8 @@ from transformers import TrainerCallback
 
 from ratioscope.adapters.cost import Cost
 from ratioscope.adapters.trl import manifest
-from ratioscope.adapters.trl.columns import KEY, Pass, Response, Rule, Step, columns_of
-from ratioscope.adapters.trl.responses import Scored, groups_in, responses_of, text_of_token
+from ratioscope.adapters.trl.columns import KEY, LossRule, Pass, ScoredResponse, StepColumns, columns_of
+from ratioscope.adapters.trl.responses import GatheredRewards, groups_in, responses_of, text_of_token
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.recorder import RunRecorder
@@ -103,15 +103,15 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._new = 0 if manifest.shards(trainer) else new
         self._task, self._fields = task, fields
         self._run: RunRecorder | None = None
-        self._responses: dict[int, Response] = {}
+        self._responses: dict[int, ScoredResponse] = {}
         self._next_key = self._next_group = 0
-        self._scored: Scored | None = None
+        self._scored: GatheredRewards | None = None
         self._own: list[list[int]] | None = None
         self._before_loss: list[torch.Tensor] | None = None
         """Log-probabilities of the generation that is under way: of the old policy, then of the reference."""
         self._passes: list[Pass] = []
         self._pass: Pass | None = None
-        self._waiting: tuple[int, Step] | None = None
+        self._waiting: tuple[int, StepColumns] | None = None
         self._seconds = _Seconds()
         self._learning_rate: float | None = None
         watched: dict[str, Method] = {
@@ -160,7 +160,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         if self._run is not None:
             with self._safely():
                 _, prompts, completions, ids = args[:4]
-                self._scored = Scored(list(prompts), list(completions), list(ids), result, self._own)
+                self._scored = GatheredRewards(list(prompts), list(completions), list(ids), result, self._own)
         return result
 
     def _generation(self, original: Method, *args: Any, **kwargs: Any) -> Any:
@@ -329,12 +329,12 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._next_group = generations * -(-rows * place.num_processes // int(trainer.num_generations))
         self._run = run
 
-    def _step(self, step: int) -> Step:
+    def _step(self, step: int) -> StepColumns:
         trainer, args = self._trainer, self._trainer.args
         temperatures = None
         if manifest.loss_of(trainer) == "sapo":
             temperatures = float(args.sapo_temperature_pos), float(args.sapo_temperature_neg)
-        rule = Rule(
+        rule = LossRule(
             loss=manifest.loss_of(trainer),
             level=manifest.level_of(trainer),
             epsilon_low=float(trainer.epsilon_low),

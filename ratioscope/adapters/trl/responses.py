@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ratioscope.adapters.trl.columns import Message, Response
+from ratioscope.adapters.trl.columns import Message, ScoredResponse
 
 
 @dataclass(frozen=True)
-class Scored:
+class GatheredRewards:
     """What the reward functions of one process were given, and what those of all processes returned."""
 
     prompts: list[Any]
@@ -27,7 +27,7 @@ class Scored:
     """Of each token of the completions whether the policy drew it, where the user's rollout_func says so (env_mask)."""
 
 
-def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Response]:
+def responses_of(trainer: Any, scored: GatheredRewards, *, first_group: int) -> list[ScoredResponse]:
     """One for each row of a generation, before TRL shuffles them.
 
     Groups are counted over all processes: a process's rows are a slice of the generation.
@@ -43,15 +43,15 @@ def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Resp
     for row in range(n):
         prompt, completion, ids = scored.prompts[row], scored.completions[row], scored.ids[row]
         if row == 0 or prompt != scored.prompts[row - 1]:  # a group has one
-            text = text_of(prompt)
+            text = conversation_text(prompt)
             number = prompt_id(text)
         result.append(
-            Response(
+            ScoredResponse(
                 group=first_group + (place * n + row) // int(trainer.num_generations),
                 version=version,
                 prompt=text,
                 prompt_id=number,
-                text=text_of(completion),
+                text=conversation_text(completion),
                 reward=None if unscored[row] else totals[row],
                 parts={
                     name: None if math.isnan(part) else part for name, part in zip(names, by_function[row], strict=True)
@@ -65,7 +65,7 @@ def responses_of(trainer: Any, scored: Scored, *, first_group: int) -> list[Resp
     return result
 
 
-def groups_in(trainer: Any, scored: Scored) -> int:
+def groups_in(trainer: Any, scored: GatheredRewards) -> int:
     """Prompt groups in a generation, over all processes."""
     return -(-len(scored.ids) * int(trainer.accelerator.num_processes) // int(trainer.num_generations))
 
@@ -75,7 +75,7 @@ def prompt_id(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big")
 
 
-def text_of(conversation: Any) -> str:
+def conversation_text(conversation: Any) -> str:
     """A text as it is; of messages the only one's content, or all of them with their roles."""
     if isinstance(conversation, str):
         return conversation

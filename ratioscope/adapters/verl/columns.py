@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.adapters.tensors import counts, group_numbers, null_where, sampling_versions, token_columns, totals
+from ratioscope.adapters.tensors import (
+    MadeColumns,
+    counts,
+    group_numbers,
+    null_where,
+    sampling_versions,
+    token_columns,
+    totals,
+)
 
-Columns = dict[str, Any]
 Decode = Callable[[list[list[int]]], list[str]]
 
 # Names of the fields of a batch, in the words of the run format; the advantage is not there where a mask took it.
@@ -38,7 +45,7 @@ def step_columns(
     new: Any = None,
     synthetic: Sequence[bool] | None = None,
     decode: Decode | None = None,
-) -> tuple[Columns, Columns]:
+) -> tuple[MadeColumns, MadeColumns]:
     """The tokens and the sequences of one update.
 
     Args:
@@ -77,7 +84,7 @@ def step_columns(
     if bypass and "logp_current" in tokens:
         tokens["logp_current"] = null_where(tokens["logp_current"], np.isnan(tokens["logp_current"]))
 
-    sequences: Columns = {"seq_id": np.arange(len(lengths)), "n_tokens": lengths, **whole, **versions}
+    sequences: MadeColumns = {"seq_id": np.arange(len(lengths)), "n_tokens": lengths, **whole, **versions}
     scores = next((fields[name] for name in ("token_level_scores", "rm_scores") if name in fields), None)
     sequences["reward"] = None if scores is None else totals(scores)
     sequences |= {name: values for name, values in fields.items() if name.startswith("reward_")}
@@ -93,15 +100,15 @@ def step_columns(
     return tokens, {name: _those(values, real) for name, values in sequences.items() if values is not None}
 
 
-def _versions(fields: Mapping[str, Any]) -> Columns:
+def _versions(fields: Mapping[str, Any]) -> MadeColumns:
     if "min_global_steps" not in fields or "max_global_steps" not in fields:
         return {}
     return sampling_versions(fields["min_global_steps"], fields["max_global_steps"])
 
 
-def _texts(fields: Mapping[str, Any], uids: list[Any] | None, decode: Decode) -> Columns:
+def _texts(fields: Mapping[str, Any], uids: list[Any] | None, decode: Decode) -> MadeColumns:
     """Prompts, decoded once a group, and responses with what tools wrote into them."""
-    found: Columns = {}
+    found: MadeColumns = {}
     if "prompts" in fields:
         rows = _unpadded(fields["prompts"], fields.get("attention_mask"), "left")
         keys = uids or list(range(len(rows)))

@@ -18,7 +18,7 @@ from ratioscope.analysis.clipping.rule_shape import (
 )
 from ratioscope.analysis.ratios.distributions import quadrants
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.what_if import Rule, apply, load, own_rule, tokens_of
+from ratioscope.analysis.what_if import Rule, apply, load_tokens, own_rule, tokens_of
 from tests.making.runs import plain_step, write_run
 from tests.making.samples import run_of
 from tests.oracles.what_if import columns, random_columns, random_tokens, rule_of, rules
@@ -77,7 +77,7 @@ def test_without_a_gate_and_after_it_the_gradient_is_the_logged_one() -> None:
     run = run_of("sync_interval20-rec_oneside_is-seed0")
     own = own_rule(run).rule
     assert own is not None
-    outcome = apply(own, load(run))
+    outcome = apply(own, load_tokens(run))
     frame = by_quadrant(quadrants(run, 0, run.last_step), before_the_gate(outcome))
     assert len(frame) == 4 and frame["share"].sum() == pytest.approx(1)
     assert frame["before"].sum() == pytest.approx(1)

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare.claims import MEASURES, Claim, Verdict, claims_of, judge, measure, sentences, text
+from ratioscope.analysis.compare.claims import (
+    CLAIM_MEASURES,
+    Claim,
+    ClaimVerdict,
+    claims_of,
+    claims_text,
+    judge_claim,
+    measure_claim,
+    sentences,
+)
 from ratioscope.trainer.settings.ablation import STUDIES, plan
 from tests.making.samples import summary_of
 
@@ -20,27 +29,27 @@ def claim(expect: str, margin: float = 0.0, **more: str) -> Claim:
 @pytest.mark.parametrize(
     ("expect", "margin", "values", "verdict"),
     [
-        ("above", 0.0, [0.10, 0.11, 0.12], Verdict.AGREES),
-        ("above", 0.0, [-0.10, -0.11, -0.12], Verdict.DISAGREES),
-        ("above", 0.0, [0.10, -0.11, 0.02], Verdict.UNDECIDED),
-        ("above", 0.2, [0.10, 0.11, 0.12], Verdict.DISAGREES),
-        ("below", 0.0, [-0.10, -0.11, -0.12], Verdict.AGREES),
-        ("below", 0.0, [0.10, 0.11, 0.12], Verdict.DISAGREES),
-        ("below", 0.2, [-0.10, -0.11, -0.12], Verdict.DISAGREES),
-        ("alike", 0.05, [0.01, 0.0, -0.01], Verdict.AGREES),
-        ("alike", 0.05, [0.10, 0.11, 0.12], Verdict.DISAGREES),
-        ("alike", 0.05, [0.04, 0.05, 0.06], Verdict.UNDECIDED),
+        ("above", 0.0, [0.10, 0.11, 0.12], ClaimVerdict.AGREES),
+        ("above", 0.0, [-0.10, -0.11, -0.12], ClaimVerdict.DISAGREES),
+        ("above", 0.0, [0.10, -0.11, 0.02], ClaimVerdict.UNDECIDED),
+        ("above", 0.2, [0.10, 0.11, 0.12], ClaimVerdict.DISAGREES),
+        ("below", 0.0, [-0.10, -0.11, -0.12], ClaimVerdict.AGREES),
+        ("below", 0.0, [0.10, 0.11, 0.12], ClaimVerdict.DISAGREES),
+        ("below", 0.2, [-0.10, -0.11, -0.12], ClaimVerdict.DISAGREES),
+        ("alike", 0.05, [0.01, 0.0, -0.01], ClaimVerdict.AGREES),
+        ("alike", 0.05, [0.10, 0.11, 0.12], ClaimVerdict.DISAGREES),
+        ("alike", 0.05, [0.04, 0.05, 0.06], ClaimVerdict.UNDECIDED),
     ],
 )
 def test_the_verdict_follows_the_whole_interval(
-    expect: str, margin: float, values: list[float], verdict: Verdict
+    expect: str, margin: float, values: list[float], verdict: ClaimVerdict
 ) -> None:
-    assert judge(claim(expect, margin), dict(enumerate(values))).verdict is verdict
+    assert judge_claim(claim(expect, margin), dict(enumerate(values))).verdict is verdict
 
 
 def test_two_settings_are_compared_seed_by_seed() -> None:
     of, than = {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.4, 1: 0.65, 2: 0.8, 3: 0.0}
-    found = judge(claim("above", than="b"), of, than)
+    found = judge_claim(claim("above", than="b"), of, than)
     differences = [0.1, 0.05, 0.1]
     low, high = stats.t.interval(0.95, 2, loc=np.mean(differences), scale=stats.sem(differences))
     assert (found.value, found.low, found.high) == pytest.approx((np.mean(differences), low, high))
@@ -48,8 +57,8 @@ def test_two_settings_are_compared_seed_by_seed() -> None:
 
 
 def test_one_seed_has_no_interval_and_decides_nothing() -> None:
-    found = judge(claim("above"), {0: 0.5})
-    assert found.verdict is Verdict.UNDECIDED
+    found = judge_claim(claim("above"), {0: 0.5})
+    assert found.verdict is ClaimVerdict.UNDECIDED
     assert np.isnan(found.low)
     assert "no interval" in found.sentence()
 
@@ -57,7 +66,7 @@ def test_one_seed_has_no_interval_and_decides_nothing() -> None:
 def test_measures_are_those_of_the_logged_accuracy() -> None:
     summary = summary_of("sync_interval20-reinforce-seed0")
     accuracy = summary.values["eval_accuracy"].dropna()
-    numbers = {name: measure(Claim("", "", "", "", name, "above"), summary) for name in MEASURES}
+    numbers = {name: measure_claim(Claim("", "", "", "", name, "above"), summary) for name in CLAIM_MEASURES}
     assert numbers["end"] == pytest.approx(accuracy.iloc[-5:].mean())
     assert numbers["change"] == pytest.approx(accuracy.iloc[-5:].mean() - accuracy.iloc[0])
     assert numbers["early"] == pytest.approx(accuracy.iloc[: len(accuracy) // 2].mean())
@@ -71,7 +80,7 @@ def test_updates_to_a_level_and_falls_are_those_of_the_smoothed_curve() -> None:
     summary = SimpleNamespace(values=pd.DataFrame({"eval_accuracy": curve}, index=range(0, 90, 10)))
 
     def number(name: str, level: float = 0.7) -> float:
-        return measure(Claim("", "", "", "", name, "above", level=level), summary)  # type: ignore[arg-type]
+        return measure_claim(Claim("", "", "", "", name, "above", level=level), summary)  # type: ignore[arg-type]
 
     assert number("updates_to", 0.6) == pytest.approx(25)
     assert number("updates_to", 0.3) == 0
@@ -87,16 +96,18 @@ def test_a_sentence_is_borne_out_where_all_of_its_parts_are() -> None:
     assert claims_of([row | parts[0]]) == [first]
     up, down, unclear = {0: 0.1, 1: 0.11}, {0: -0.1, 1: -0.11}, {0: -0.1, 1: 0.11}
     verdicts = [
-        sentences([judge(first, one), judge(second, other)])[0][0]
+        sentences([judge_claim(first, one), judge_claim(second, other)])[0][0]
         for one, other in ((up, down), (up, unclear), (down, unclear))
     ]
-    assert verdicts == [Verdict.AGREES, Verdict.UNDECIDED, Verdict.DISAGREES]
-    assert "1 claims: 1 agrees, 0 disagrees, 0 undecided" in text([judge(first, up), judge(second, down)])
+    assert verdicts == [ClaimVerdict.AGREES, ClaimVerdict.UNDECIDED, ClaimVerdict.DISAGREES]
+    assert "1 claims: 1 agrees, 0 disagrees, 0 undecided" in claims_text(
+        [judge_claim(first, up), judge_claim(second, down)]
+    )
 
 
 def test_the_clip_fraction_grows_between_synchronisations() -> None:
     summary = summary_of("sync_interval20-grpo-seed0")
-    assert measure(Claim("", "", "", "", "clip_growth", "above"), summary) > 0
+    assert measure_claim(Claim("", "", "", "", "clip_growth", "above"), summary) > 0
     assert isinstance(summary.values["clip_fraction"], pd.Series)
 
 
@@ -106,7 +117,7 @@ def test_every_claim_of_a_study_is_about_runs_that_the_study_makes(study: str) -
     made = {(cell.preset, cell.variant) for cell in grid.cells}
     assert len({cell.config.seed for cell in grid.cells}) >= 3
     for said in claims_of(grid.claims):
-        assert said.measure in MEASURES
+        assert said.measure in CLAIM_MEASURES
         assert said.source.startswith("S3")
         assert {(said.preset, setting) for setting in (said.of, said.than) if setting} <= made
     assert tomllib.loads((STUDIES / f"{study}.toml").read_text(encoding="utf-8"))["claims"] == grid.claims

@@ -12,8 +12,8 @@ from ratioscope.analysis.compare import (
     component_differences,
     components,
     differences,
+    grouped_settings,
     schedule_words,
-    settings,
 )
 from ratioscope.dashboard.theme import ALGORITHMS as COLOURED
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
@@ -35,21 +35,21 @@ def members() -> list[Member]:
 
 
 def test_runs_that_differ_in_their_seed_only_are_one_setting(members: list[Member]) -> None:
-    found = settings(members)
+    found = grouped_settings(members)
     assert len(found) == 15
     assert {len(setting.members) for setting in found if setting.schedule == "sync_interval = 20"} == {2}
     assert {len(setting.members) for setting in found if setting.schedule != "sync_interval = 20"} == {1}
 
 
 def test_settings_are_named_by_what_tells_them_apart(members: list[Member]) -> None:
-    variants = {setting.variant for setting in settings(members)}
+    variants = {setting.variant for setting in grouped_settings(members)}
     assert variants == {
         "reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois (0.2, 0.2)", "rec_oneside_nois (0.6, 2.0)",
     }  # fmt: skip
 
 
 def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> None:
-    schedules = list(dict.fromkeys(setting.schedule for setting in settings(members)))
+    schedules = list(dict.fromkeys(setting.schedule for setting in grouped_settings(members)))
     assert schedules == ["sync_interval = 20", "sync_offset = 10", "offline"]
     assert schedule_words({"sync_interval": 1, "sync_offset": 0, "offline": False}) == "on-policy"
     assert schedule_words({"sync_interval": 1}, {"dtype": "int8", "top_p": 1.0}) == "on-policy (sampler: dtype int8)"
@@ -60,7 +60,7 @@ def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> Non
 
 
 def test_mean_and_band_over_seeds_are_mean_and_extremes(members: list[Member]) -> None:
-    setting = next(s for s in settings(members) if s.label == "grpo, sync_interval = 20")
+    setting = next(s for s in grouped_settings(members) if s.label == "grpo, sync_interval = 20")
     frame = setting.mean("reward")
     columns = np.stack([member.summary.values["reward"].to_numpy() for member in setting.members])
     assert frame["mean"].to_numpy() == pytest.approx(columns.mean(axis=0))
@@ -69,7 +69,7 @@ def test_mean_and_band_over_seeds_are_mean_and_extremes(members: list[Member]) -
 
 
 def test_the_end_of_a_setting_has_a_t_interval_over_seeds(members: list[Member]) -> None:
-    setting = next(s for s in settings(members) if s.label == "grpo, sync_interval = 20")
+    setting = next(s for s in grouped_settings(members) if s.label == "grpo, sync_interval = 20")
     ends = [m.summary.values["eval_accuracy"].dropna().iloc[-LAST_VALUES:].mean() for m in setting.members]
     mean, low, high = setting.end("eval_accuracy")
     expected = stats.t.interval(0.95, df=1, loc=np.mean(ends), scale=stats.sem(ends))
@@ -88,7 +88,7 @@ def test_differences_show_the_settings_and_not_the_seed(members: list[Member]) -
 
 
 def test_components_are_the_parts_and_parameters_of_the_algorithms(members: list[Member]) -> None:
-    here = [setting for setting in settings(members) if setting.schedule == "sync_interval = 20"]
+    here = [setting for setting in grouped_settings(members) if setting.schedule == "sync_interval = 20"]
     table = components(here)
     assert table.columns.tolist() == [setting.label for setting in here]
     for setting in here:
@@ -99,7 +99,7 @@ def test_components_are_the_parts_and_parameters_of_the_algorithms(members: list
 
 
 def test_component_differences_are_the_rows_in_which_settings_differ(members: list[Member]) -> None:
-    named = {setting.label: setting for setting in settings(members)}
+    named = {setting.label: setting for setting in grouped_settings(members)}
     grpo, one_side = named["grpo, sync_interval = 20"], named["rec_oneside_is, sync_interval = 20"]
     table = component_differences([grpo, one_side])
     assert table.to_dict(orient="index") == {
@@ -110,7 +110,7 @@ def test_component_differences_are_the_rows_in_which_settings_differ(members: li
 
 def test_settings_that_differ_in_a_part_are_named_by_it() -> None:
     runs = [member([0.5], name=name, parts={"aggregation": name}) for name in ("token_mean", "sequence_mean")]
-    variants = {setting.variant for setting in settings(runs)}
+    variants = {setting.variant for setting in grouped_settings(runs)}
     assert variants == {"grpo (aggregation token_mean)", "grpo (aggregation sequence_mean)"}
     assert schedule_words({"segment_length": 4, "switch_probability": 0.5}) == (
         "switch_probability = 0.5, segment_length = 4"

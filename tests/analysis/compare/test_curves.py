@@ -15,8 +15,8 @@ from ratioscope.analysis.compare import (
     attribute,
     attributes,
     curves,
+    grouped_settings,
     labels,
-    settings,
     smoothed,
     standing,
 )
@@ -46,7 +46,7 @@ def test_a_running_mean_is_over_the_last_logged_values(curve: list[float], windo
 
 def test_a_band_is_that_of_the_running_means() -> None:
     runs = [member([0, 4, 0, 4], 0), member([4, 0, 4, 0], 1)]
-    (curve,) = curves(settings(runs), "eval_accuracy", window=2)
+    (curve,) = curves(grouped_settings(runs), "eval_accuracy", window=2)
     assert curve.frame["value"].tolist() == [2, 2, 2, 2]
     assert curve.frame["low"].tolist() == [0, 2, 2, 2]
     assert curve.frame["high"].tolist() == [4, 2, 2, 2]
@@ -64,7 +64,7 @@ def test_the_interquartile_mean_leaves_out_the_outer_quarters(by: Any) -> None:
 def test_without_some_seeds_the_raw_curve_is_that_of_the_others() -> None:
     runs = [member([1.0, math.nan], 0), member([3.0, 7.0], 1), member([5.0, 9.0], 2)]
     for statistic in ("mean", "iqm"):
-        (curve,) = curves(settings(runs), "eval_accuracy", statistic=statistic)  # type: ignore[arg-type]
+        (curve,) = curves(grouped_settings(runs), "eval_accuracy", statistic=statistic)  # type: ignore[arg-type]
         assert curve.raw.tolist() == curve.frame["value"].tolist() == [3.0, 8.0]
         assert curve.frame["seeds"].tolist() == [3, 2]
 
@@ -82,7 +82,7 @@ def test_unknown_metrics_are_refused() -> None:
 
 def test_settings_are_told_apart_by_every_key_that_differs() -> None:
     runs = [member([1.0], name=f"run-{rate}", optimiser={"lr": rate}) for rate in (0.1, 0.2)]
-    first, second = found = settings(runs)
+    first, second = found = grouped_settings(runs)
     assert attributes(found) == ["algorithm", "variant", "schedule", "optimiser.lr"]
     assert [attribute(each, "optimiser.lr") for each in (first, second)] == ["0.1", "0.2"]
     assert [attribute(first, key) for key in ("nothing", "model.path")] == ["", "-"]
@@ -91,7 +91,7 @@ def test_settings_are_told_apart_by_every_key_that_differs() -> None:
 def test_labels_are_different_where_words_are_the_same() -> None:
     """A key of the schedule that has no words of its own is in no label."""
     runs: list[Member] = [member([1.0], name=name, schedule={"unheard_of": name}) for name in ("one", "two")]
-    assert len(set(labels(settings(runs)))) == 2
+    assert len(set(labels(grouped_settings(runs)))) == 2
 
 
 def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:

@@ -13,10 +13,12 @@ from ratioscope.analysis.compare import (
     Setting,
     align,
     common_end,
-    difference,
     difference_over,
+    difference_over_runs,
     end_difference,
     ends,
+    ends_better,
+    grouped_settings,
     over_schedules,
     pairs_by_seed,
     probability_best,
@@ -24,8 +26,6 @@ from ratioscope.analysis.compare import (
     prompt_difference,
     ranking,
     seeds_needed,
-    settings,
-    verdict,
     welch_interval,
 )
 from ratioscope.analysis.compare.possible import possible
@@ -84,7 +84,7 @@ def test_a_run_without_the_axis_says_so(run: Member, by: str, reason: str) -> No
     assert list(aligned.frame) == [good.run_id]
     assert reason in aligned.absent[run.run_id]
     with pytest.raises(RatioscopeError, match=reason):
-        common_end(settings([run, good]), "eval_accuracy", by)  # type: ignore[arg-type]
+        common_end(grouped_settings([run, good]), "eval_accuracy", by)  # type: ignore[arg-type]
 
 
 def test_infinities_and_missing_values_survive_the_alignment() -> None:
@@ -119,7 +119,7 @@ def test_two_runs_of_one_seed_are_one_repetition() -> None:
 
 def test_shared_seeds_are_compared_seed_by_seed() -> None:
     a, b = numbers(0.5, 0.7, 0.9), numbers(0.4, 0.65, 0.7, 0.1)
-    found = difference(a, b)
+    found = difference_over_runs(a, b)
     expected = stats.ttest_rel(a, b.iloc[:3]).confidence_interval(0.95)
     assert found.paired
     assert found.seeds == (3, 3)
@@ -131,7 +131,7 @@ def test_shared_seeds_are_compared_seed_by_seed() -> None:
 
 def test_other_seeds_are_independent_samples() -> None:
     a, b = numbers(0.5, 0.7, 0.9), numbers(0.4, 0.65, 0.7, 0.1, first=2)
-    found = difference(a, b)
+    found = difference_over_runs(a, b)
     expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert not found.paired
     assert found.seeds == (3, 4)
@@ -146,7 +146,7 @@ def test_other_seeds_are_independent_samples() -> None:
 def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
     rng = np.random.default_rng(seeds)
     a, b = numbers(*rng.normal(0.2, 1, seeds)), numbers(*rng.normal(0, 1, seeds + 1), first=first)
-    one, other = difference(a, b), difference(b, a)
+    one, other = difference_over_runs(a, b), difference_over_runs(b, a)
     assert one.value == -other.value
     assert np.isnan(one.probability) == (min(one.seeds) < 4)
     assert one.probability + other.probability == pytest.approx(NAN if min(one.seeds) < 4 else 1, nan_ok=True)
@@ -157,14 +157,14 @@ def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
     mine, theirs = one.probability_interval, other.probability_interval
     assert tuple(mine) == pytest.approx((1 - theirs.high, 1 - theirs.low), nan_ok=True)
     assert one.seeds_needed == other.seeds_needed
-    shuffled = difference(a.sample(frac=1, random_state=1), b.sample(frac=1, random_state=2))
+    shuffled = difference_over_runs(a.sample(frac=1, random_state=1), b.sample(frac=1, random_state=2))
     assert repr(shuffled) == repr(one)
 
 
 @pytest.mark.parametrize("first", [0, 100])
 def test_the_bootstrap_interval_is_near_that_of_t(first: int) -> None:
     rng = np.random.default_rng(3)
-    found = difference(numbers(*rng.normal(1, 1, 30)), numbers(*rng.normal(0, 2, 30), first=first))
+    found = difference_over_runs(numbers(*rng.normal(1, 1, 30)), numbers(*rng.normal(0, 2, 30), first=first))
     assert tuple(found.bootstrap) == pytest.approx(tuple(found.interval), abs=0.15)
 
 
@@ -241,7 +241,7 @@ def test_the_intervals_cover_the_true_difference() -> None:
 
 def test_what_these_runs_say_and_what_other_seeds_would_are_two_answers() -> None:
     a, b = (setting(name, ends, task=TASK) for name, ends in (("a", [0.50, 0.52, 0.51]), ("b", [0.40, 0.41, 0.41])))
-    answer = verdict(a, b)
+    answer = ends_better(a, b)
     low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
     assert (answer.better, answer.better_here) == ("a", "a")
     assert answer.here.startswith("a ends better than b in these runs: 51% against 40.7%, 10.3 points [")
@@ -249,41 +249,41 @@ def test_what_these_runs_say_and_what_other_seeds_would_are_two_answers() -> Non
     found = f"a is ahead in 3 of 3 pairs of seeds, by 10.3 points [{100 * low:.1f}, {100 * high:.1f}]"
     assert answer.with_other_seeds == f"with other seeds: {found}"
     assert "probability" not in answer.sentence
-    assert verdict(b, a).sentence == answer.sentence
-    assert (verdict(b, a).better, verdict(b, a).better_here) == ("b", "b")
+    assert ends_better(b, a).sentence == answer.sentence
+    assert (ends_better(b, a).better, ends_better(b, a).better_here) == ("b", "b")
 
 
 def test_one_seed_of_each_says_whether_the_runs_differ_and_nothing_of_other_seeds() -> None:
     one, other = (setting(name, [end], task=TASK) for name, end in (("a", 0.47), ("b", 0.23)))
-    answer = verdict(one, other)
+    answer = ends_better(one, other)
     assert (answer.better, answer.better_here) == (None, "a")
     assert "whether other seeds would repeat it is unknown: there is one seed of each" in answer.with_other_seeds
-    alike = verdict(one, setting("b", [0.46], task=TASK))
+    alike = ends_better(one, setting("b", [0.46], task=TASK))
     assert alike.better_here is None
     assert alike.here.startswith("a and b are not told apart in these runs: 47% against 46%, 1.0 points [")
-    silent = verdict(one, setting("b", [0.23]))
+    silent = ends_better(one, setting("b", [0.23]))
     assert silent.better_here is None
     assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in silent.here
 
 
 def test_from_four_seeds_on_there_is_a_probability_with_its_interval() -> None:
     a, b = setting("a", [0.5, 0.6, 0.4, 0.55]), setting("b", [0.3, 0.45, 0.35, 0.4])
-    answer = verdict(a, b)
+    answer = ends_better(a, b)
     low, high = answer.difference.probability_interval
     assert low < answer.probability_of_improvement < high
     assert f"probability of ending better {answer.probability_of_improvement:.2f} [" in answer.with_other_seeds
-    assert verdict(b, a).sentence == answer.sentence
+    assert ends_better(b, a).sentence == answer.sentence
 
 
 def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
     a, b = setting("a", [0.2, 0.21], metric="s_k"), setting("b", [0.4, 0.42], metric="s_k")
-    answer = verdict(a, b, "s_k")
+    answer = ends_better(a, b, "s_k")
     assert answer.difference.value < 0
     assert answer.better == "a"
     assert answer.with_other_seeds.startswith("with other seeds: a is ahead in 2 of 2 pairs of seeds, by 0.205 [")
     more = [setting(name, ends, metric="s_k") for name, ends in (("a", [0.2, 0.21, 0.22, 0.2]), ("b", [0.4] * 4))]
-    assert verdict(*more, "s_k").probability_of_improvement == 1
-    entropy = verdict(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
+    assert ends_better(*more, "s_k").probability_of_improvement == 1
+    entropy = ends_better(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
     assert entropy.with_other_seeds.startswith("with other seeds: b is ahead in 2 of 2 pairs of seeds, by 7.95 [")
 
 
@@ -302,7 +302,7 @@ def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
     ],
 )
 def test_what_seeds_cannot_tell_says_why(a: list[float], b: list[float], reason: str) -> None:
-    answer = verdict(setting("a", a), setting("b", b))
+    answer = ends_better(setting("a", a), setting("b", b))
     assert answer.better is None
     assert reason in answer.sentence
     assert "nan" not in answer.sentence
@@ -316,7 +316,7 @@ def test_what_seeds_cannot_tell_says_why(a: list[float], b: list[float], reason:
 def test_a_metric_that_is_none_is_a_sentence_everywhere(metric: str, words: str) -> None:
     a, b = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.3])
     for ask in (
-        lambda: verdict(a, b, metric), lambda: ranking([a, b], metric), lambda: over_schedules([a, b], metric),
+        lambda: ends_better(a, b, metric), lambda: ranking([a, b], metric), lambda: over_schedules([a, b], metric),
         lambda: align(a.members, metric, "tokens"), lambda: difference_over(a, b, metric), lambda: a.end(metric),
     ):  # fmt: skip
         with pytest.raises(RatioscopeError, match=words):
@@ -325,8 +325,8 @@ def test_a_metric_that_is_none_is_a_sentence_everywhere(metric: str, words: str)
 
 def test_settings_under_other_schedules_are_named_in_full() -> None:
     a, b = setting("a", [0.5, 0.6]), replace(setting("b", [0.1, 0.3]), schedule="offline")
-    assert verdict(a, b).a == "a, on-policy"
-    assert verdict(a, b).b == "b, offline"
+    assert ends_better(a, b).a == "a, on-policy"
+    assert ends_better(a, b).b == "b, offline"
 
 
 # Rankings ---------------------------------------------------------------------------------------------------------
@@ -382,12 +382,12 @@ def sample_settings() -> list[Setting]:
     names = [
         f"sync_interval20-{name}-seed{seed}" for name in ("grpo", "rec_oneside_is", "reinforce") for seed in (0, 1)
     ]
-    return settings(Member(name, run_of(name), summary_of(name)) for name in names)
+    return grouped_settings(Member(name, run_of(name), summary_of(name)) for name in names)
 
 
 def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setting]) -> None:
     grpo, is_, reinforce = sample_settings
-    answer = verdict(grpo, reinforce)
+    answer = ends_better(grpo, reinforce)
     assert answer.better == "a"
     assert answer.difference.paired
     values = [
@@ -395,10 +395,10 @@ def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setti
     ]
     expected = stats.ttest_rel(*values).confidence_interval(0.95)
     assert tuple(answer.difference.interval) == pytest.approx((expected.low, expected.high))
-    assert verdict(grpo, is_).better is None
+    assert ends_better(grpo, is_).better is None
     assert ranking(sample_settings, "eval_accuracy").index[-1] == 2
     backwards = [replace(s, members=s.members[::-1]) for s in (grpo, reinforce)]
-    assert repr(verdict(*backwards)) == repr(answer)
+    assert repr(ends_better(*backwards)) == repr(answer)
 
 
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])

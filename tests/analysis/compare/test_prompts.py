@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import Member, prompt_difference, settings, standing
+from ratioscope.analysis.compare import Member, grouped_settings, prompt_difference, standing
 from ratioscope.analysis.compare.reward_scale import reward_scale
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
@@ -80,7 +80,7 @@ def test_rewards_of_different_definitions_are_not_compared(tmp_path: Path) -> No
     assert not a.fits(b) and a.fits(c) and a.fits(d)
     assert d.parts == {"style"} and not d.fits(replace(a, parts=frozenset({"length"})))
     assert "different rewards" in prompt_difference([(members[0].run, members[1].run)]).reason
-    found = standing(settings(members[:3]), "reward")
+    found = standing(grouped_settings(members[:3]), "reward")
     assert found.tasks == ("reward in {0, 1}", "reward in {-1, 1}", "reward in {0, 1}")
     assert [contest.pairs for contest in found.contests] == [((0, 2),)]
-    assert set(standing(settings(members[:3]), "response_length").tasks) == {""}
+    assert set(standing(grouped_settings(members[:3]), "response_length").tasks) == {""}

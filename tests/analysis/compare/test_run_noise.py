@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from ratioscope.analysis.compare import Member, chosen_metric, settings, standing, verdict
+from ratioscope.analysis.compare import Member, chosen_metric, ends_better, grouped_settings, standing
 from ratioscope.analysis.compare.alignment import common_end
-from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of, run_difference
+from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.analysis.compare.verdicts.separation import Separation, separations
 from ratioscope.errors import RatioscopeError
@@ -85,7 +85,7 @@ def test_the_interval_is_newcombes_and_the_p_value_agrees_with_it() -> None:
 def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
     curves = [0.4] * 16, [0.3, 0.5, 0.4, 0.3, 0.5, 0.4, 0.3, 0.5] * 2
     groups = [replace(setting("a", []), members=(member(curve, task={"evaluation_prompts": 400}),)) for curve in curves]
-    quiet, loud = (noise_of(group, "eval_accuracy", common_end(groups, "eval_accuracy")) for group in groups)
+    quiet, loud = (noise_of_runs(group, "eval_accuracy", common_end(groups, "eval_accuracy")) for group in groups)
     assert loud.value == pytest.approx(0.4)
     assert tuple(quiet.interval) == pytest.approx(tuple(stats.binomtest(160, 400).proportion_ci(method="wilson")))
     swing = stats.t.ppf(0.975, 4) * np.sqrt((np.var(curves[1][-5:], ddof=1) - 0.24 / 400) / 5)
@@ -94,9 +94,9 @@ def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
 
 def test_of_metrics_of_a_step_the_prompt_groups_are_the_noise() -> None:
     a, b = setting("a", [0.5], metric="reward"), setting("b", [0.4], metric="reward")
-    assert "gives the same" in verdict(a, b, "reward").runs.reason
+    assert "gives the same" in ends_better(a, b, "reward").runs.reason
     wide = [replace(each, members=tuple(map(_with_interval, each.members))) for each in (a, b)]
-    found = verdict(*wide, "reward")
+    found = ends_better(*wide, "reward")
     half = 0.06 / np.sqrt(3)  # the end of eight values is the mean of three
     assert found.runs.interval == pytest.approx((0.1 - np.sqrt(2) * half, 0.1 + np.sqrt(2) * half))
     assert found.better_here == "a"
@@ -160,23 +160,23 @@ def test_runs_of_different_tasks_share_no_ranking() -> None:
 
 def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
     long, short = member([0.4] * 20, name="long", algorithm="a"), member([0.5] * 8, name="short", algorithm="b")
-    found = standing(settings([long, short]), "eval_accuracy")
+    found = standing(grouped_settings([long, short]), "eval_accuracy")
     assert found.until == 7
     assert "short ends at step 7, and all runs are compared there: the other run goes on to step 19" in " ".join(
         found.sentences
     )
     elsewhere = replace(short, run=replace(short.run, manifest=replace(short.run.manifest, task={"name": "x"})))
     there = replace(long, run=replace(long.run, manifest=replace(long.run.manifest, task={"name": "y"})))
-    assert [end.until for end in standing(settings([there, elsewhere]), "eval_accuracy").ends] == [7, 19]
+    assert [end.until for end in standing(grouped_settings([there, elsewhere]), "eval_accuracy").ends] == [7, 19]
 
 
 def test_the_end_is_at_the_steps_that_all_runs_have() -> None:
     a = member(dict.fromkeys(range(0, 60, 5), 0.4), name="a", algorithm="a")
     b = member({step: 0.4 + step / 1000 for step in range(0, 60, 10)}, name="b", algorithm="b")
-    end = common_end(settings([a, b]), "eval_accuracy")
+    end = common_end(grouped_settings([a, b]), "eval_accuracy")
     assert end.common and end.places.tolist() == [40, 50]
     long = member([0.5] * 200, name="long", metric="reward")
-    assert len(common_end(settings([long]), "reward").places) == 20  # the last tenth
+    assert len(common_end(grouped_settings([long]), "reward").places) == 20  # the last tenth
 
 
 def test_a_metric_that_no_run_has_gives_way_to_a_sensible_one() -> None:

@@ -19,7 +19,7 @@ from ratioscope.analysis.compare import (
     common_end,
     conclusions,
     end_difference,
-    settings,
+    grouped_settings,
     single_changes,
 )
 from ratioscope.analysis.diagnosis import diagnose
@@ -55,7 +55,7 @@ def run(
 
 
 def of(*members: Member, metric: str = "eval_accuracy") -> tuple[SingleChange, ...]:
-    return single_changes(settings(members), metric)
+    return single_changes(grouped_settings(members), metric)
 
 
 def flat(end: float, *args: Any, **fields: Any) -> Member:
@@ -139,7 +139,7 @@ def test_a_second_computation_finds_the_same_effects(by: Any) -> None:
         run(curve.tolist(), (GATED, OPEN)[side], CLIP if side == 0 else {}, seed=seed, schedule=SCHEDULES[place])
         for (side, seed, place), curve in curves.items()
     ]
-    groups = settings(runs)
+    groups = grouped_settings(runs)
     [change] = single_changes(groups, "eval_accuracy", by)
     numbers: dict[str, list[list[float]]] = {"end": [], "speed": [], "fall": []}
     for place in range(len(SCHEDULES)):
@@ -193,7 +193,7 @@ def test_the_verdict_follows_interval_and_margin(
 
 def test_a_collapse_is_what_the_rule_finds() -> None:
     names = ("sync_interval20-reinforce-lr0.0003-seed0", "sync_interval20-grpo-lr0.0003-seed0")
-    groups = settings(Member(name, run_of(name), summary_of(name)) for name in names)
+    groups = grouped_settings(Member(name, run_of(name), summary_of(name)) for name in names)
     fallen = [(collapse.setting.members[0].run_id, collapse.best) for collapse in collapses(groups)]
     for name in names:
         found = [finding for finding in diagnose(summary_of(name)) if finding.rule == "reward_collapse"]
@@ -225,7 +225,7 @@ def figure3() -> list[Setting]:
     ]
     runs = [run_of(name) for name in names]
     curves = [found.read("steps").set_index("step")["eval_accuracy"].dropna().to_dict() for found in runs]
-    return settings(
+    return grouped_settings(
         _with_intervals(replace(member(curve), run_id=name, run=found))
         for name, curve, found in zip(names, curves, runs, strict=True)
     )
@@ -266,13 +266,13 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_diffe
 
 def test_sentences_do_not_depend_on_the_order_of_the_runs(figure3: list[Setting]) -> None:
     members = [member for setting in figure3 for member in setting.members]
-    assert conclusions(settings(members[::-1])) == conclusions(figure3)
+    assert conclusions(grouped_settings(members[::-1])) == conclusions(figure3)
 
 
 def test_what_prevents_a_collapse_is_told_and_seeds_are_counted() -> None:
     falls, holds = [0.5] * 4 + [0.1] * 8, [0.5] * 12
     runs = [run(curve, parts, seed=n) for n in (0, 1) for curve, parts in ((falls, GATED), (holds, OPEN))]
-    collapse, *_, sure = conclusions(settings([*runs, run(holds, GATED, seed=2)]))
+    collapse, *_, sure = conclusions(grouped_settings([*runs, run(holds, GATED, seed=2)]))
     assert collapse.startswith(
         "one_side ratio collapsed: evaluation accuracy fell from 50% to 10% since step 4 (10% at the end, 2 of 3 "
         "seeds); none ratio did not (50% at the end); "
@@ -285,7 +285,7 @@ def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() ->
     slow, fast = np.linspace(0.3, 0.5, 16).tolist(), [*np.linspace(0.3, 0.9, 8), *np.linspace(0.9, 0.75, 8)]
     runs = [run(slow, GATED, CLIP, schedule=schedule) for schedule in SCHEDULES]
     runs += [run(slow, OPEN, schedule=schedule) for schedule in SCHEDULES[:2]]
-    *_, sure = conclusions(settings([*runs, run(fast, OPEN, schedule=SCHEDULES[2])]))
+    *_, sure = conclusions(grouped_settings([*runs, run(fast, OPEN, schedule=SCHEDULES[2])]))
     assert "aking the gate away (one_side → none) trades stability for speed offline (25.3 points higher" in sure
 
 
@@ -309,7 +309,7 @@ def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() ->
     ],
 )  # fmt: skip
 def test_conclusions_of_odd_runs_say_what_is_there(runs: list[Member], metric: str, said: list[str]) -> None:
-    sentences = conclusions(settings(runs), metric)
+    sentences = conclusions(grouped_settings(runs), metric)
     assert len(sentences) == len(said)
     for sentence, part in zip(sentences, said, strict=True):
         assert part in sentence
@@ -318,4 +318,4 @@ def test_conclusions_of_odd_runs_say_what_is_there(runs: list[Member], metric: s
 
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(RatioscopeError, match="is not a metric"):
-        conclusions(settings([flat(0.5, GATED)]), "acuracy")
+        conclusions(grouped_settings([flat(0.5, GATED)]), "acuracy")

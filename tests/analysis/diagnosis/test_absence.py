@@ -12,7 +12,7 @@ import pytest
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.analysis.overview.sentences import headline
+from ratioscope.analysis.overview.sentences import overview_headline
 from ratioscope.manifest import Manifest
 from tests.making.commands import command
 from tests.making.faults import clean_steps
@@ -114,7 +114,7 @@ def test_what_cannot_be_seen_is_a_finding_and_no_gate_passes(
     found = {finding.rule: finding for finding in opened.findings}
     assert rule in found and found[rule].severity is SEVERITY.get(rule, Severity.CRITICAL)
     assert "nan" not in found[rule].sentence
-    said = headline(opened.summary, opened.facts(), opened.findings)
+    said = overview_headline(opened.summary, opened.facts(), opened.findings)
     assert found[rule].sentence in said
     for arguments in (["diagnose", folder, "--fail-on", "warning"], ["watch", folder, "--every", "0.05"]):
         outcome = command(monkeypatch, capsys, *arguments)
@@ -143,7 +143,7 @@ def test_a_run_that_has_not_begun_is_not_sick(tmp_path: Path) -> None:
     manifest.write(folder)
     opened = open_folder(folder)
     assert opened.run.status == "running" and opened.findings == []
-    assert headline(opened.summary, opened.facts(), []) == "No step is on disk yet."
+    assert overview_headline(opened.summary, opened.facts(), []) == "No step is on disk yet."
 
 
 def test_a_scalar_that_is_logged_now_and_then_has_not_stopped(tmp_path: Path) -> None:

@@ -43,13 +43,13 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.005, drift=0.01)
     assert diagnose(summary) == []
-    assert overview.headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
+    assert overview.overview_headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
 
 
 def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> None:
     quiet = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     summary = replace(quiet, values=quiet.values * np.nan)
-    assert overview.headline(summary, facts_of(summary), []).startswith(
+    assert overview.overview_headline(summary, facts_of(summary), []).startswith(
         "Cannot tell from 6 steps: no step has a usable"
     )
     found = run_verdict(summary, [], [], Limits())
@@ -110,8 +110,8 @@ def test_a_run_without_the_new_policy_is_judged_by_what_it_logs(tmp_path: Path) 
     behavior = np.full(TOKENS, -2.0)
     summary = summarise(open_run(write_run(tmp_path / "run", [plain_step(behavior, behavior)])))
     assert diagnose(summary) == []
-    assert "unknown" in drift_sentences.headline(facts_of(summary))
-    assert "not logged" in clipping.headline(summary)
+    assert "unknown" in drift_sentences.drift_headline(facts_of(summary))
+    assert "not logged" in clipping.clipping_headline(summary)
 
 
 def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None:
@@ -120,5 +120,5 @@ def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None
     found = run_verdict(summary, diagnose(summary, limits=moved), [], moved)
     said = f"{found.answers[0].text} {found.fine}"
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
-    assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.headline(facts_of(summary))
-    assert "below the limit of 0.4" in drift_sentences.headline(facts_of(summary, moved))
+    assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.drift_headline(facts_of(summary))
+    assert "below the limit of 0.4" in drift_sentences.drift_headline(facts_of(summary, moved))

@@ -206,7 +206,7 @@ def test_the_clip_fraction_has_the_period_of_the_weight_syncs() -> None:
     clipped = summary.values["clip_fraction"]
     assert clipped[summary.values["version_lag"] == 0].max() == 0
     assert clipped[summary.values["version_lag"] >= 15].mean() > 2 * clipped[summary.values["version_lag"] <= 2].mean()
-    assert "every 20 updates" in clipping.headline(summary)
+    assert "every 20 updates" in clipping.clipping_headline(summary)
 
 
 def test_figure_3_reinforce_collapses_and_the_clipped_variants_rise_together() -> None:
@@ -236,10 +236,10 @@ def test_every_page_opens_with_a_sentence_on_every_run() -> None:
     for name in DIAGNOSED:
         summary = summary_of(name)
         sentences = (
-            overview.headline(summary, facts_of(summary), findings_of(name)),
-            drift.headline(facts_of(summary)),
+            overview.overview_headline(summary, facts_of(summary), findings_of(name)),
+            drift.drift_headline(facts_of(summary)),
             ratios.answer(summary),
-            clipping.headline(summary),
+            clipping.clipping_headline(summary),
         )
         assert all(sentence.endswith(".") and "nan" not in sentence for sentence in sentences)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from ratioscope import schema
-from ratioscope.analysis.drift.pairs import METRICS, PAIRS, measure
+from ratioscope.analysis.drift.pairs import METRICS, PAIRS, measure_pairs
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.metric import Moment
 from ratioscope.notes import Kind
@@ -35,7 +35,7 @@ def worked_example(folder: Path, length: int) -> pd.DataFrame:
         sequence=np.repeat(np.arange(len(drawn)), length), group=np.zeros(len(actions)),
         logp_behavior_train=np.log(C)[actions].astype(np.float32),
     )  # fmt: skip
-    frame = measure(open_run(write_run(folder, [step])), level="sequence")
+    frame = measure_pairs(open_run(write_run(folder, [step])), level="sequence")
     return frame.pivot(index="metric", columns="pair", values="value")
 
 
@@ -156,7 +156,7 @@ def test_policies_that_are_the_same_are_at_distance_zero_with_an_interval(tmp_pa
     logp = rng.uniform(-2, -0.1, 400)
     step = plain_step(logp + rng.normal(0, 0.1, 400), logp, logp_behavior_train=logp.astype(np.float32),
                       group=np.arange(400) // 40)  # fmt: skip
-    found = measure(open_run(write_run(tmp_path / "run", [step])))
+    found = measure_pairs(open_run(write_run(tmp_path / "run", [step])))
     same = found[(found["pair"] == "current/behavior_train") & found["metric"].isin(["tv", "chi2", "log1p_chi2"])]
     assert (same[["value", "low", "high"]] == 0).all(axis=None)
     assert not same["note"].astype(str).str.contains("no interval").any()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.drift.pairs import COLUMNS, METRICS, PAIRS, measure
+from ratioscope.analysis.drift.pairs import COLUMNS, METRICS, PAIRS, measure_pairs
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Moment
@@ -35,7 +35,7 @@ def test_a_thousand_nats_stay_in_log_space(tmp_path: Path, level: str) -> None:
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        frame = measure(open_run(write_run(tmp_path / "run", steps)), level=level, by_step=True)  # type: ignore[arg-type]
+        frame = measure_pairs(open_run(write_run(tmp_path / "run", steps)), level=level, by_step=True)  # type: ignore[arg-type]
     lines = frame.set_index(["step", "pair", "metric"])
     of, update = lines.loc[(0, "current/behavior")], lines.loc[(0, "new/current")]
     assert of.loc["log1p_chi2", "value"] == pytest.approx(2000 - log(8), rel=1e-12)
@@ -65,7 +65,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @each_view
 def test_a_pair_that_is_not_logged_says_so_and_so_does_a_description(imported: Run, view: Any) -> None:
-    frame = measure(imported, level=view[0], aggregation=view[1])
+    frame = measure_pairs(imported, level=view[0], aggregation=view[1])
     assert tuple(frame.columns) == COLUMNS and len(frame) == len(PAIRS) * len(METRICS)
     for pair, column in (
         ("new/behavior", "logp_new"), ("new/current", "logp_new"),
@@ -83,7 +83,7 @@ def test_a_pair_that_is_not_logged_says_so_and_so_does_a_description(imported: R
 
 def test_steps_without_the_new_policy_count_as_undefined(tmp_path: Path) -> None:
     steps = [plain_step([-1, -2], [-1.1, -1.9], [-1, -2]), plain_step([-1] * 3, [-1.1] * 3, number=1)]
-    frame = measure(open_run(write_run(tmp_path / "run", steps, flush_seconds=0)))
+    frame = measure_pairs(open_run(write_run(tmp_path / "run", steps, flush_seconds=0)))
     line = one_line(frame, "new/behavior", "tv")
     assert (line["value"], line["n"], line["n_undefined"], line["n_groups"]) == (0, 2, 3, 2)
 
@@ -92,38 +92,38 @@ def test_an_unusable_token_leaves_its_sequence_undefined(tmp_path: Path) -> None
     step = plain_step([-1] * 4, [-1, nan, -1.1, -1.2], sequence=[0, 0, 1, 1])
     run = open_run(write_run(tmp_path / "run", [step]))
     token, sequence = (
-        one_line(measure(run, level=level), "current/behavior", "ratio_mean") for level in ("token", "sequence")
+        one_line(measure_pairs(run, level=level), "current/behavior", "ratio_mean") for level in ("token", "sequence")
     )
     assert (token["n"], token["n_undefined"], token["n_groups"]) == (3, 1, 2)
     assert (sequence["n"], sequence["n_undefined"], sequence["n_groups"]) == (1, 1, 1)
     assert sequence["value"] == pytest.approx(np.exp(-0.3), rel=1e-6)
     spoilt = step.with_tokens(logp_current=np.full(4, nan, np.float32))
-    nothing = measure(open_run(write_run(tmp_path / "spoilt", [spoilt])), level="sequence")
+    nothing = measure_pairs(open_run(write_run(tmp_path / "spoilt", [spoilt])), level="sequence")
     line = one_line(nothing, "current/behavior", "tv")
     assert np.isnan(line["value"]) and line["note"] == "no token or response is usable"
 
 
 def test_one_group_has_no_interval(tmp_path: Path) -> None:
     step = plain_step([-1, -2, -1], [-1.1, -1.9, -1.3], group=[4, 4, 4])
-    frame = measure(open_run(write_run(tmp_path / "run", [step])))
+    frame = measure_pairs(open_run(write_run(tmp_path / "run", [step])))
     lines = frame[(frame["pair"] == "current/behavior") & (frame["metric"] != "khat")]
     assert lines["value"].notna().all() and lines[["low", "high"]].isna().all(axis=None)
     assert set(lines["note"]) == {"no interval: one prompt group"}
 
 
 def test_an_empty_range_is_nothing_and_not_an_error(imported: Run) -> None:
-    frame = measure(imported, 5, 9)
+    frame = measure_pairs(imported, 5, 9)
     assert tuple(frame.columns) == COLUMNS and len(frame) == len(PAIRS) * len(METRICS)
     assert frame["value"].isna().all() and set(frame["note"]) == {"no token in this range of steps"}
     assert set(frame["n"]) == {0}
-    assert measure(imported, 5, 9, by_step=True).empty
+    assert measure_pairs(imported, 5, 9, by_step=True).empty
 
 
 def test_a_range_pools_its_steps(tmp_path: Path) -> None:
     steps = [random_step(np.random.default_rng(number), number) for number in range(4)]
     run = open_run(write_run(tmp_path / "run", steps))
-    each = measure(run, by_step=True)
-    pooled, pair = measure(run, 1, 2), "new/current"
+    each = measure_pairs(run, by_step=True)
+    pooled, pair = measure_pairs(run, 1, 2), "new/current"
     parts = [one_line(each[each["step"] == step], pair, "chi2") for step in (1, 2)]
     line = one_line(pooled, pair, "chi2")
     assert line["n"] == sum(part["n"] for part in parts) and line["n_groups"] == sum(part["n_groups"] for part in parts)
@@ -135,7 +135,7 @@ def test_a_second_moment_that_rests_on_the_largest_ratio_has_only_one_end(tmp_pa
     rng = np.random.default_rng(4)
     behavior = -np.full(4000, 40.0)
     step = plain_step(behavior, behavior + 0.5 * rng.exponential(size=4000), behavior, group=np.arange(4000) // 10)
-    frame = measure(open_run(write_run(tmp_path / "run", [step])))
+    frame = measure_pairs(open_run(write_run(tmp_path / "run", [step])))
     lines = frame[frame["pair"] == "current/behavior"].set_index("metric")
     for metric, moment in METRICS.items():
         second = moment is Moment.SECOND
@@ -150,4 +150,4 @@ def test_a_second_moment_that_rests_on_the_largest_ratio_has_only_one_end(tmp_pa
 )
 def test_what_has_no_meaning_is_refused(imported: Run, level: Any, aggregation: Any) -> None:
     with pytest.raises(RatioscopeError, match="is not a level/aggregation of pairs"):
-        measure(imported, level=level, aggregation=aggregation)
+        measure_pairs(imported, level=level, aggregation=aggregation)

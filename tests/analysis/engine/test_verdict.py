@@ -9,11 +9,11 @@ import pytest
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.analysis.engine.measured import measure
+from ratioscope.analysis.engine.measured import measure_engine
 from ratioscope.analysis.engine.sentences import answer
-from ratioscope.analysis.engine.signature import Like, signature
-from ratioscope.analysis.engine.verdict import Kind, Verdict, _trend, engine_facts, missing_columns
-from ratioscope.analysis.engine.where import where
+from ratioscope.analysis.engine.signature import Like, engine_signature
+from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict, _trend, engine_facts, missing_columns
+from ratioscope.analysis.engine.where import where_engine_differs
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.logged import logged
@@ -25,16 +25,17 @@ from tests.making.runs import write_run
 
 
 @pytest.mark.parametrize(
-    ("size", "verdict", "like"), [(0.01, Verdict.DOES_NOT, Like.ROUNDING), (0.2, Verdict.HURTS, Like.WEIGHTS)]
+    ("size", "verdict", "like"),
+    [(0.01, EngineVerdict.DOES_NOT, Like.ROUNDING), (0.2, EngineVerdict.HURTS, Like.WEIGHTS)],
 )
-def test_the_finding_renders_the_verdict(tmp_path: Path, size: float, verdict: Verdict, like: Like) -> None:
+def test_the_finding_renders_the_verdict(tmp_path: Path, size: float, verdict: EngineVerdict, like: Like) -> None:
     write_run(tmp_path / "run", list(engine_steps("noise", size)))
     run = open_run(tmp_path / "run")
     evidence = RunEvidence(summarise(run), run)
-    finding, measured = RULES["engine_mismatch"](evidence), measure(run)
+    finding, measured = RULES["engine_mismatch"](evidence), measure_engine(run)
     assert evidence.engine.verdict is verdict and measured is not None
-    assert (finding is not None and finding.severity is Severity.WARNING) == (verdict is Verdict.HURTS)
-    assert signature(measured, where(run), ()).like is like
+    assert (finding is not None and finding.severity is Severity.WARNING) == (verdict is EngineVerdict.HURTS)
+    assert engine_signature(measured, where_engine_differs(run), ()).like is like
 
 
 @pytest.mark.parametrize(("kind", "size"), [("temperature", 1.2), ("top_p", 0.9)])
@@ -42,10 +43,10 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     """Without the recomputed column: on data of the policy's own version the engine is all that is left."""
     write_run(tmp_path / "run", list(engine_steps(kind, size, recomputed=False)))
     opened = open_folder(tmp_path / "run")
-    measured = measure(opened.run)
+    measured = measure_engine(opened.run)
     found = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, alarms=opened.findings)
-    assert found.verdict is Verdict.HURTS and found.fresh_only and measured is not None
-    signs = signature(measured, where(opened.run), opened.remarks)
+    assert found.verdict is EngineVerdict.HURTS and found.fresh_only and measured is not None
+    signs = engine_signature(measured, where_engine_differs(opened.run), opened.remarks)
     assert signs.like is (Like.TEMPERATURE if kind == "temperature" else Like.TRUNCATION)
     assert signs.number == pytest.approx(size if kind == "temperature" else measured.mean_ratio, rel=1e-3)
     said = answer(found, signs, logged(opened.run))
@@ -53,13 +54,13 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     (finding,) = [one for one in opened.findings if one.rule == "engine_mismatch"]
     assert finding.severity is Severity.WARNING
     undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, broken=True)
-    assert undecided.verdict is Verdict.CANNOT_TELL and "broken" in answer(undecided, signs, logged(opened.run))
+    assert undecided.verdict is EngineVerdict.CANNOT_TELL and "broken" in answer(undecided, signs, logged(opened.run))
 
 
 def test_numbers_are_those_of_an_independent_computation(tmp_path: Path) -> None:
     write_run(tmp_path / "run", list(engine_steps("noise", 0.2)))
     run = open_run(tmp_path / "run")
-    measured, tokens, summary = measure(run), run.read("tokens"), summarise(run)
+    measured, tokens, summary = measure_engine(run), run.read("tokens"), summarise(run)
     assert measured is not None
     b, t, new, a = (
         tokens[name].to_numpy(np.float64) for name in ("logp_behavior", "logp_behavior_train", "logp_new", "advantage")
@@ -81,8 +82,8 @@ def test_without_the_samplers_own_log_probs_it_says_what_to_log(tmp_path: Path) 
     write_run(tmp_path / "run", steps)
     run = open_run(tmp_path / "run")
     summary, log = summarise(run), logged(run)
-    found = engine_facts(summary, facts_of(summary), measure(run), UNKNOWN, missing=missing_columns(log))
-    assert found.verdict is Verdict.CANNOT_TELL and found.missing == ("logp_behavior",)
+    found = engine_facts(summary, facts_of(summary), measure_engine(run), UNKNOWN, missing=missing_columns(log))
+    assert found.verdict is EngineVerdict.CANNOT_TELL and found.missing == ("logp_behavior",)
     said = answer(found, None, log, "trl")
     assert said.startswith("Cannot tell: logp_behavior is not logged. Log") and "use_vllm=True" in said
 
@@ -97,7 +98,7 @@ def test_a_bias_beyond_its_noise_decides_alone(tmp_path: Path) -> None:
     write_run(tmp_path / "run", steps)
     run = open_run(tmp_path / "run")
     found = RunEvidence(summarise(run), run).engine
-    assert found.verdict is Verdict.HURTS and found.decides is not None and found.decides.kind is Kind.BIAS
+    assert found.verdict is EngineVerdict.HURTS and found.decides is not None and found.decides.kind is EffectKind.BIAS
     assert "surrogate" in answer(found, None, logged(run))
 
 

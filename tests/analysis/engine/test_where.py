@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.engine.sentences import sits
-from ratioscope.analysis.engine.where import DIMENSIONS, where
+from ratioscope.analysis.engine.where import DIMENSIONS, where_engine_differs
 from ratioscope.analysis.runs.store import open_run
 from tests.making.engines import engine_steps
 from tests.making.runs import Step, write_run
@@ -24,7 +24,7 @@ def test_the_server_that_differs_is_found(tmp_path: Path) -> None:
         return replace(step, sequences=step.sequences | {"engine": engine}).with_tokens(logp_behavior_train=train)
 
     write_run(tmp_path / "run", [two_servers(step) for step in engine_steps("noise", 0.0, steps=2)])
-    found = where(open_run(tmp_path / "run"))
+    found = where_engine_differs(open_run(tmp_path / "run"))
     assert found is not None and found.smallest is not None
     assert found.smallest.dimension == "engine" and found.smallest.labels == ("server-b",)
     assert found.smallest.share_of_tokens == pytest.approx(0.25)

@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.course import change, course, learning, turnin
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.findings.fall import fall_of, find_fall, own_noise
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.overview.sentences import headline
+from ratioscope.analysis.overview.sentences import overview_headline
 from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.notes import Kind, Note
@@ -73,13 +73,13 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
     fall, told = fall_of(summary, limits), learning(summary, limits)
     assert "±" in told or "means of the first and last" in told or (fall is not None and fall.noise_words)
     finding = reward_has_collapsed(RunEvidence(summary))
-    assert headline(summary, facts_of(summary), []).endswith(told)
+    assert overview_headline(summary, facts_of(summary), []).endswith(told)
     if fall is None:
         assert finding is None and " fell from" not in told.replace("on the whole it fell", "")
         return
     assert finding is not None
     assert told == f"{fall.words}." and finding.sentence.startswith(told)
-    assert headline(summary, facts_of(summary), [finding]).count(told) == 1
+    assert overview_headline(summary, facts_of(summary), [finding]).count(told) == 1
 
 
 def test_the_collapsed_run_is_told_from_its_peak_to_its_end() -> None:
@@ -187,7 +187,7 @@ def test_a_fall_of_a_negative_reward_is_measured_by_its_size() -> None:
 )
 def test_a_run_whose_evaluations_swing_is_not_nothing_to_worry_about(name: str, steady: bool) -> None:
     summary = summary_of(name)
-    said = headline(summary, facts_of(summary), [])
+    said = overview_headline(summary, facts_of(summary), [])
     assert ("Nothing to worry about" in said) is steady
     assert ("not steady" in said and "goes up and down" in said) is not steady
 
@@ -201,6 +201,6 @@ def test_a_fall_that_one_evaluation_shows_is_not_nothing_to_worry_about(last: fl
     columns = {"values": level, "low": level - 0.043, "high": level + 0.043}
     summary = replace(made, **{name: getattr(made, name).assign(eval_accuracy=each) for name, each in columns.items()})
     assert fall_of(summary, Limits()) is None
-    said = headline(summary, facts_of(summary), [])
+    said = overview_headline(summary, facts_of(summary), [])
     assert said.startswith("Falling at the end of 11 steps" if falling else "Nothing to worry about in 11 steps")
     assert ("fell to 41% (step 10)" in said) is falling

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES, RunEvidence
-from ratioscope.analysis.findings.limits import Limits, limits_of, moved, read_limits, refuse_own
+from ratioscope.analysis.findings.limits import Limits, limits_of, moved_limits, read_limits, refuse_own
 from ratioscope.catalogue import EPSILON, EPSILON_STALE, THRESHOLDS
 from ratioscope.catalogue.thresholds import explain
 from ratioscope.errors import RatioscopeError
@@ -135,10 +135,10 @@ def test_the_nearest_file_beside_the_run_or_above_it_holds(tmp_path: Path, monke
     monkeypatch.chdir(run.parent)
     for place in (Path("one"), Path("one/../one"), Path("../runs/one")):
         assert limits_of(place).epsilon == 0.05
-    said = moved(Path("one"), limits_of(Path("one")))
+    said = moved_limits(Path("one"), limits_of(Path("one")))
     where = f"{tmp_path / 'project' / 'ratioscope.toml'}"
     assert said == f"The limits are not the defaults: {where} sets epsilon 0.05 instead of 0.2."
-    assert moved(Path("one"), Limits()) == ""
+    assert moved_limits(Path("one"), Limits()) == ""
     refuse_own(Path("one"))
     link = tmp_path / "elsewhere"
     link.symlink_to(run, target_is_directory=True)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.news import (
     LONGEST_TEXT,
+    alert_json,
     news,
     reported_after,
     reported_from_json,
     reported_to_json,
     run_key,
-    to_json,
 )
 from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import random_step, write_run
@@ -60,13 +60,13 @@ def test_what_cannot_be_understood_was_not_told(contents: object) -> None:
 
 def test_an_alert_says_what_the_finding_says_and_no_more(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "mine", [random_step(np.random.default_rng(0))]))
-    assert to_json(run, finding("clip_zero", Severity.WARNING)) == {
+    assert alert_json(run, finding("clip_zero", Severity.WARNING)) == {
         "run": "mine", "rule": "clip_zero", "severity": "warning", "sentence": "It is so.", "metric": "s_k",
         "limit": 0.2, "steps": [3, 9], "why": "Because.", "do": "Stop.", "source": "S0",
     }  # fmt: skip
     run.manifest.name = "n" * 5_000
     undefined = replace(finding("clip_zero", Severity.NOTICE), limit=float("nan"), steps=(), why="w" * 5_000)
-    alert = json.loads(json.dumps(to_json(run, undefined), allow_nan=False))
+    alert = json.loads(json.dumps(alert_json(run, undefined), allow_nan=False))
     assert (alert["limit"], alert["steps"]) == (None, None)
     assert len(alert["run"]) == len(alert["why"]) == LONGEST_TEXT
 

@@ -5,7 +5,7 @@ import torch
 
 from ratioscope.analysis.frameworks.presets import PRESETS, Preset
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
-from ratioscope.analysis.what_if import Tokens, apply, load, parse, sentence
+from ratioscope.analysis.what_if import Tokens, apply, change_sentence, load_tokens, parse
 from tests.making.loops import in_one_loop
 from tests.making.samples import run_of
 
@@ -13,7 +13,7 @@ from tests.making.samples import run_of
 @pytest.fixture(scope="module")
 def tokens() -> Tokens:
     """The end of a run, after its last weight sync: data of 0 to 9 updates ago."""
-    return load(run_of("sync_interval20-grpo-seed0"), 140, 149)
+    return load_tokens(run_of("sync_interval20-grpo-seed0"), 140, 149)
 
 
 def named(name: str) -> Preset:
@@ -36,7 +36,7 @@ def test_every_preset_applies_to_a_run(preset: Preset, tokens: Tokens) -> None:
     outcome = apply(preset.rule, tokens)
     values = outcome.values
     assert 0 < values["kept_tokens"] <= 1 and 0 < values["ess"] <= 1 and not values["bias_proxy"] < 0
-    text = sentence(apply(named("TRL: sequence_mask, clip_max 3.0").rule, tokens), outcome)
+    text = change_sentence(apply(named("TRL: sequence_mask, clip_max 3.0").rule, tokens), outcome)
     assert text.endswith(".") and "nan" not in text
 
 

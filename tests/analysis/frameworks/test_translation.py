@@ -9,8 +9,8 @@ import pytest
 from ratioscope.analysis import frameworks
 from ratioscope.analysis.frameworks import DIALECTS, report
 from ratioscope.analysis.frameworks.naming import framework_key, numbers_named, numbers_near, written_by
-from ratioscope.analysis.frameworks.translation import Outcome, Translation, translate
-from ratioscope.analysis.frameworks.writing import text
+from ratioscope.analysis.frameworks.translation import Agreement, Translation, translate
+from ratioscope.analysis.frameworks.writing import translation_text
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from ratioscope.manifest import Manifest
@@ -37,33 +37,33 @@ def found(folder: Path) -> Translation:
 
 def test_every_outcome_is_what_the_numbers_say(found: Translation) -> None:
     lines = {line.name: line for line in found.lines}
-    assert lines["rollout_corr/k3_kl"].outcome is Outcome.EQUAL
-    assert lines["rollout_corr/chi2_seq"].outcome is Outcome.DIFFERENT
-    assert lines["actor/ppo_kl"].outcome is Outcome.ALONE
-    assert lines["actor/kl_loss"].outcome is Outcome.MISSING
+    assert lines["rollout_corr/k3_kl"].outcome is Agreement.EQUAL
+    assert lines["rollout_corr/chi2_seq"].outcome is Agreement.DIFFERENT
+    assert lines["actor/ppo_kl"].outcome is Agreement.ALONE
+    assert lines["actor/kl_loss"].outcome is Agreement.MISSING
     assert lines["actor/kl_loss"].missing == "logp_reference"
     for line in found.lines:
         frame = line.by_step
         both = frame["value"].notna() & frame["our_value"].notna()
-        if line.outcome in (Outcome.EQUAL, Outcome.DIFFERENT):
+        if line.outcome in (Agreement.EQUAL, Agreement.DIFFERENT):
             close = [
                 math.isclose(t, o, rel_tol=1e-6, abs_tol=1e-9) for t, o in frame[both][["value", "our_value"]].values
             ]
-            assert all(close) == (line.outcome is Outcome.EQUAL), line.name
-        if line.row.same and line.outcome is not Outcome.MISSING:
-            assert line.outcome is Outcome.EQUAL, line.name
+            assert all(close) == (line.outcome is Agreement.EQUAL), line.name
+        if line.row.same and line.outcome is not Agreement.MISSING:
+            assert line.outcome is Agreement.EQUAL, line.name
 
 
 def test_parts_of_groups_have_no_spread_of_a_group() -> None:
     lines = {line.name: line for line in translate(run_of("trl-smollm2-gcd"), "trl").lines}
-    assert lines["frac_reward_zero_std"].outcome is Outcome.UNDEFINED
+    assert lines["frac_reward_zero_std"].outcome is Agreement.UNDEFINED
     assert lines["frac_reward_zero_std"].note.startswith("groups span steps")
-    assert lines["entropy"].outcome is Outcome.EQUAL
+    assert lines["entropy"].outcome is Agreement.EQUAL
 
 
 def test_a_number_is_shown_where_both_have_it_last(found: Translation) -> None:
     (entropy,) = (line for line in found.lines if line.name == "actor/entropy")
-    assert (entropy.step, entropy.missing, entropy.outcome) == (1, "", Outcome.EQUAL)
+    assert (entropy.step, entropy.missing, entropy.outcome) == (1, "", Agreement.EQUAL)
     assert entropy.by_step["missing"].tolist() == ["", "", "entropy"]
     assert math.isnan(entropy.at(2)[0]) and not math.isnan(entropy.at(1)[0])
 
@@ -76,7 +76,7 @@ def test_the_furthest_step_is_that_of_the_largest_difference(found: Translation)
 
 
 def test_every_line_and_reason_is_in_the_text(found: Translation) -> None:
-    shown = text(found)
+    shown = translation_text(found)
     for line in found.lines:
         assert line.name in shown and (line.row.why in shown or line.row.same), line.name
     assert all(name in shown and why in shown for name, why in found.dialect.not_reproducible.items())
@@ -94,7 +94,7 @@ def test_without_a_logged_gate_a_number_says_what_it_assumes(folder: Path, tmp_p
     several = translate(open_run(write_run(tmp_path / "several", steps(), algorithm=algorithm)), "verl")
     for line in several.lines:
         if "gate" in line.row.needs:
-            assert line.outcome is Outcome.MISSING and "logp_gate" in line.missing, line.name
+            assert line.outcome is Agreement.MISSING and "logp_gate" in line.missing, line.name
             assert line.by_step["value"].isna().all()
 
 
@@ -107,7 +107,7 @@ def test_steps_that_are_read_one_by_one_give_the_same(folder: Path, monkeypatch:
 def test_no_step_in_the_range_is_no_error(folder: Path) -> None:
     nothing = translate(open_run(folder), "areal", 50, 60)
     assert nothing.steps is None
-    assert "No step with a usable token" in text(nothing)
+    assert "No step with a usable token" in translation_text(nothing)
 
 
 @pytest.mark.parametrize(("name", "key"), [("verl", "verl"), ("NeMo-RL", "nemo_rl"), (" prime-rl", "prime_rl")])

@@ -9,7 +9,7 @@ import pytest
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.importers import Importer, Reading, Step
-from ratioscope.analysis.importers.detect import Found, the_source
+from ratioscope.analysis.importers.detect import FoundSource, the_source
 from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.runs.store import open_run
@@ -149,7 +149,7 @@ def test_damaged_files_are_sentences_and_never_a_traceback(source: Path, tmp_pat
                 assert "\n" not in str(problem) and str(problem).endswith((".", "?")), problem
 
 
-def _try(found: Found, *, skip: bool) -> None:
+def _try(found: FoundSource, *, skip: bool) -> None:
     found.importer.describe(found.description.path)
     for _ in found.importer.read(found.description.path, Reading(unpickle=True, skip_bad=skip)):
         pass

@@ -20,9 +20,9 @@ import pytest
 
 from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.importers import Description, Importer, ImportProblem, Reading, Step
-from ratioscope.analysis.importers.detect import Found
+from ratioscope.analysis.importers.detect import FoundSource
 from ratioscope.analysis.importers.mapping import importer_of
-from ratioscope.analysis.importers.vocabulary import texts_of
+from ratioscope.analysis.importers.vocabulary import token_texts
 from ratioscope.analysis.importers.writing import Imported, Options, follow_run, import_run
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.errors import RatioscopeError
@@ -45,13 +45,13 @@ def write(folder: Path, steps: Any, each: int = 4) -> Path:
     return folder
 
 
-def found_in(folder: Path, mapping: str = MAPPING) -> Found:
+def found_in(folder: Path, mapping: str = MAPPING) -> FoundSource:
     file = folder.parent / "mapping.toml"
     file.write_text(mapping)
     importer = importer_of(file)
     description = importer.describe(folder)
     assert description is not None
-    return Found(importer, description, description.path)
+    return FoundSource(importer, description, description.path)
 
 
 def rewards(folder: Path) -> list[float]:
@@ -203,17 +203,17 @@ def test_a_name_that_is_taken_meanwhile_is_a_sentence(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
-def followed(found: Found, folder: Path) -> Imported:
+def followed(found: FoundSource, folder: Path) -> Imported:
     return follow_run(found, folder, Options(), every=0.01, quiet=0.1)
 
 
-def imported(found: Found, folder: Path) -> Imported:
+def imported(found: FoundSource, folder: Path) -> Imported:
     return import_run(found, folder, Options())
 
 
 @pytest.mark.parametrize("go_on", [imported, followed])
 def test_an_import_that_was_interrupted_is_not_listed_and_is_continued(
-    tmp_path: Path, go_on: Callable[[Found, Path], Imported]
+    tmp_path: Path, go_on: Callable[[FoundSource, Path], Imported]
 ) -> None:
     found, folder = found_in(write(tmp_path / "theirs", range(6))), tmp_path / "runs" / "a"
 
@@ -342,7 +342,7 @@ def test_a_pickle_is_never_unpickled_without_leave(tmp_path: Path) -> None:
         yield Step(0, {"seq_id": [0]})
 
     description = Description("x", "x", source, unpickles="its batches are pickles")
-    found = Found(Importer("x", "x", lambda path: description, read), description, description.path)
+    found = FoundSource(Importer("x", "x", lambda path: description, read), description, description.path)
     with pytest.raises(RatioscopeError, match=r"its batches are pickles; .* runs whatever code .* --allow-pickle"):
         import_run(found, tmp_path / "runs" / "a", Options())
     with pytest.raises(RatioscopeError, match="--allow-pickle"):
@@ -360,7 +360,7 @@ def test_texts_of_tokens_come_from_a_tokenizer_in_a_folder(tmp_path: Path) -> No
     inner = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]").save_pretrained(tmp_path / "tokenizer")
-    texts = texts_of(str(tmp_path / "tokenizer"))
+    texts = token_texts(str(tmp_path / "tokenizer"))
     assert [texts(token) for token in (1, 39, 40, -1)] == ["w1", "w39", "<40>", "<-1>"]
     import_run(found_in(write(tmp_path / "theirs", range(1))), tmp_path / "runs" / "a", Options(texts=texts))
     vocabulary = open_run(tmp_path / "runs" / "a").vocabulary()
@@ -368,12 +368,12 @@ def test_texts_of_tokens_come_from_a_tokenizer_in_a_folder(tmp_path: Path) -> No
     assert vocabulary.keys() == ids and vocabulary[max(ids)] in {f"w{max(ids)}", f"<{max(ids)}>"}
     (tmp_path / "none").mkdir()
     with pytest.raises(RatioscopeError, match="no tokenizer can be read there"):
-        texts_of(str(tmp_path / "none"))
+        token_texts(str(tmp_path / "none"))
 
 
 def test_a_step_that_goes_back_is_a_problem_of_the_source(tmp_path: Path) -> None:
     found = found_in(write(tmp_path / "theirs", range(1)))
     steps = [Step(1, {"seq_id": [0]}), Step(1, {"seq_id": [0]})]
-    wrong = Found(replace(found.importer, read=lambda path, reading: iter(steps)), found.description, found.place)
+    wrong = FoundSource(replace(found.importer, read=lambda path, reading: iter(steps)), found.description, found.place)
     with pytest.raises(ImportProblem, match="step 1 comes after step 1"):
         import_run(wrong, tmp_path / "runs" / "a", Options())

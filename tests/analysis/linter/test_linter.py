@@ -14,7 +14,7 @@ import torch
 from ratioscope import Manifest, schema
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter import CHECKS, Outcome, lint, to_json
+from ratioscope.analysis.linter import CHECKS, Outcome, lint, remarks_json
 from ratioscope.analysis.linter.noise_floor import HEALTHY_LOG_RATIO, HEALTHY_TV
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.notes import is_unreliable
@@ -327,11 +327,11 @@ def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> No
 
 def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
     remarks = lint(open_run(trained("temperature 0.7")))
-    values = [number for remark in to_json(remarks) for number in remark["numbers"]]
+    values = [number for remark in remarks_json(remarks) for number in remark["numbers"]]
     assert all(number.keys() == {"label", "value", "interval", "note"} for number in values)
     flat = [value for number in values for value in (number["value"], *(number["interval"] or ()))]
     assert all(value is None or np.isfinite(value) for value in flat)
-    assert [remark["check"] for remark in to_json(remarks)] == [remark.rule for remark in remarks]
+    assert [remark["check"] for remark in remarks_json(remarks)] == [remark.rule for remark in remarks]
 
 
 def test_the_limits_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:

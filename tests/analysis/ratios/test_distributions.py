@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.drift.pairs import PAIRS
-from ratioscope.analysis.ratios.distributions import FAR, Level, by_step, survival, survivals
+from ratioscope.analysis.ratios.distributions import FAR, RatioLevel, by_step, survival, survivals
 from ratioscope.analysis.ratios.growth import COLUMNS, KINDS, SHARES, _spread_interval, growth
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.order_statistics import LAST_BIN, bin_log_ratio
@@ -60,7 +60,7 @@ def usable_tokens(step: Step, pair: str) -> np.ndarray:
 
 @pytest.mark.parametrize("pair", PAIR_NAMES)
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_both_tails_are_shares_of_all_ratios(run: Run, steps: list[Step], pair: str, level: Level) -> None:
+def test_both_tails_are_shares_of_all_ratios(run: Run, steps: list[Step], pair: str, level: RatioLevel) -> None:
     found = survival(run, 1, 3, pair=pair, level=level)
     if level == "token":
         logs = np.concatenate([usable_tokens(step, pair) for step in steps[1:]])

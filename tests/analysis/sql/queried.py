@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 
 from ratioscope.analysis.runs.store import Run, open_run
-from ratioscope.analysis.sql import Answer, Limits, tables, worker
+from ratioscope.analysis.sql import QueryLimits, QueryResult, tables, worker
 from ratioscope.analysis.summary.summary import StepSummary
 from tests.making.runs import random_step, write_run
 
@@ -33,9 +33,9 @@ def locked_connection(run: Run, summary: StepSummary) -> tuple[duckdb.DuckDBPyCo
     offered = tables.offer(run, summary)
     files = {name: str(path) for name, path in offered.files.items()}
     contents = {name: make() for name, make in offered.contents.items()}
-    limits = vars(Limits(seconds=5, threads=2, memory=300 * 2**20))
+    limits = vars(QueryLimits(seconds=5, threads=2, memory=300 * 2**20))
     return worker.connect(list(offered.setup), files, contents, limits), set(offered.tables)
 
 
-def rows(answer: Answer) -> list[tuple[Any, ...]]:
+def rows(answer: QueryResult) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in answer.table.to_pylist()]

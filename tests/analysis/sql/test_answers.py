@@ -11,7 +11,7 @@ import pytest
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.sql import QueryError, ask, documented, worker
-from ratioscope.analysis.sql.examples import EXAMPLES, Example, examples
+from ratioscope.analysis.sql.examples import EXAMPLES, ExampleQuery, example_queries
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from tests.analysis.sql.queried import N_STEPS, rows
 from tests.making.runs import random_step, with_held_out, write_run
@@ -127,7 +127,7 @@ def test_a_file_that_vanished_is_said(run: Run, summary: StepSummary) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.question for example in EXAMPLES])
 def test_every_example_answers_and_can_be_drawn_as_it_says(
-    example: Example, run: Run, summary: StepSummary, locked: tuple[duckdb.DuckDBPyConnection, set[str]]
+    example: ExampleQuery, run: Run, summary: StepSummary, locked: tuple[duckdb.DuckDBPyConnection, set[str]]
 ) -> None:
     connection, offered = locked
     sql = example.text(0, N_STEPS - 1)
@@ -137,13 +137,13 @@ def test_every_example_answers_and_can_be_drawn_as_it_says(
     assert cursor.fetchall()
     if example.drawn:
         assert {example.drawn.x, example.drawn.y, example.drawn.colour} - {""} <= set(names)
-    assert example in examples(documented(run, summary))
+    assert example in example_queries(documented(run, summary))
 
 
 def test_an_example_that_the_run_cannot_answer_is_not_offered(tmp_path: Path) -> None:
     unlogged = dict.fromkeys(("logp_new", "clip_side", "clipped", "entropy"))
     run = open_run(write_run(tmp_path / "bare", [random_step(np.random.default_rng(0)).with_tokens(**unlogged)]))
-    assert {example.question for example in examples(documented(run, summarise(run)))} == {
+    assert {example.question for example in example_queries(documented(run, summarise(run)))} == {
         "Does drift grow with the age of the data?",
         "How heavy is the tail, quantile by quantile?",
         "Do long responses leave the trust region?",

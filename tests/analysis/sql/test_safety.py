@@ -12,7 +12,7 @@ import pytest
 
 import ratioscope.analysis.sql
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.sql import Limits, QueryError, ask, worker
+from ratioscope.analysis.sql import QueryError, QueryLimits, ask, worker
 from ratioscope.analysis.summary.summary import StepSummary
 from tests.analysis.sql.queried import rows
 
@@ -211,7 +211,7 @@ def test_what_does_not_end_is_ended(
 ) -> None:
     processes = _spied(monkeypatch)
     with pytest.raises(QueryError, match=r"The query was ended after 0\.4 s"):
-        ask(run, summary, sql, Limits(seconds=0.4, threads=1))
+        ask(run, summary, sql, QueryLimits(seconds=0.4, threads=1))
     assert [process.poll() is not None for process, _ in processes] == [True]
 
 
@@ -234,7 +234,7 @@ def test_who_asks_while_all_places_are_taken_waits_no_longer_than_a_query_may(
 ) -> None:
     monkeypatch.setattr(ratioscope.analysis.sql, "_SLOTS", threading.BoundedSemaphore(1))
     with ratioscope.analysis.sql._SLOTS, pytest.raises(QueryError, match="Other queries are running"):
-        ask(run, summary, "select 1", Limits(seconds=0.1))
+        ask(run, summary, "select 1", QueryLimits(seconds=0.1))
 
 
 @pytest.mark.parametrize(
@@ -242,18 +242,18 @@ def test_who_asks_while_all_places_are_taken_waits_no_longer_than_a_query_may(
 )
 def test_memory_is_bounded(sql: str, run: Run, summary: StepSummary) -> None:
     with pytest.raises(QueryError, match="memory"):
-        ask(run, summary, sql, Limits(memory=200 * 2**20, threads=1))
+        ask(run, summary, sql, QueryLimits(memory=200 * 2**20, threads=1))
 
 
 def test_a_long_result_is_cut_and_says_so(run: Run, summary: StepSummary) -> None:
-    answer = ask(run, summary, "select * from range(1000000000)", Limits(rows=5_000))
+    answer = ask(run, summary, "select * from range(1000000000)", QueryLimits(rows=5_000))
     assert answer.table["range"].to_pylist() == list(range(5_000))
     assert answer.cut == "Only the first 5,000 rows of the result are here; aggregate, or add a limit."
-    assert ask(run, summary, "select * from range(5000)", Limits(rows=5_000)).cut == ""
+    assert ask(run, summary, "select * from range(5000)", QueryLimits(rows=5_000)).cut == ""
 
 
 def test_a_heavy_result_is_cut_and_says_so(run: Run, summary: StepSummary) -> None:
-    limits = Limits(bytes=2**20)
+    limits = QueryLimits(bytes=2**20)
     answer = ask(run, summary, "select repeat('x', 10000) as text from range(100000)", limits)
     assert 0 < answer.table.nbytes <= limits.bytes
     assert "because more than 1 MB are not sent" in answer.cut

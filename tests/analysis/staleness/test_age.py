@@ -17,7 +17,7 @@ from ratioscope.analysis.staleness.trend import within_steps
 from ratioscope.analysis.staleness.versions import sampled_by
 from ratioscope.analysis.summary.strata import stratify
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.analysis.what_if import load
+from ratioscope.analysis.what_if import load_tokens
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 
@@ -91,7 +91,7 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
 def said_of(run: Run) -> str:
     """The answer of the Staleness page, and what it rests on."""
     of = sampled_by(run).lags, stratify(run, "lag"), age.age_effect(run), facts_of(summarise(run))
-    return f"{age.sentence(*of)} {age.details(*of)}"
+    return f"{age.age_sentence(*of)} {age.age_details(*of)}"
 
 
 def drifting(slope: float, later: float, rng: np.random.Generator) -> pd.DataFrame:
@@ -143,7 +143,7 @@ def test_older_tokens_of_a_step_that_are_further_away_are_found(tmp_path: Path) 
         step.sequences["reward"] = np.where(oldest, 0.2, 0.8).astype(np.float32)
     run = open_run(write_run(tmp_path / "run", steps))
     effect = age.age_effect(run)
-    assert effect.verdict is age.Verdict.HURTS
+    assert effect.verdict is age.AgeVerdict.HURTS
     tokens = frame(steps)
     tokens["distance"] = np.maximum(1 - np.exp(tokens["logp_current"].astype(float) - tokens["logp_behavior"]), 0)
     mean = tokens.groupby(tokens["step"] - tokens["behavior_version"])["distance"].mean()
@@ -160,13 +160,13 @@ def test_staleness_that_falls_with_age_does_not_hurt(tmp_path: Path) -> None:
     steps = [aged(number, (1, 8), 0.02, np.random.default_rng(number)) for number in range(8, 12)]
     steps = [step.with_tokens(behavior_version=2 * step.number - 9 - step.tokens["behavior_version"]) for step in steps]
     run = open_run(write_run(tmp_path / "run", steps))
-    assert age.age_effect(run).verdict is age.Verdict.DOES_NOT
+    assert age.age_effect(run).verdict is age.AgeVerdict.DOES_NOT
     assert "Age does not hurt: within a step staleness falls by" in said_of(run)
 
 
 def test_the_same_spread_at_every_age_cannot_be_told(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [aged(9, (2, 2, 2, 5), 0.0, np.random.default_rng(0))]))
-    assert age.age_effect(run).verdict is age.Verdict.CANNOT_TELL
+    assert age.age_effect(run).verdict is age.AgeVerdict.CANNOT_TELL
     assert "Whether age hurts is unknown" in said_of(run)
 
 
@@ -174,7 +174,7 @@ def test_one_age_a_step_cannot_be_separated_from_training_time(tmp_path: Path) -
     """However much older and staler the later steps are."""
     steps = [aged(10 + lag, (lag,), 0.02 * lag, np.random.default_rng(lag)) for lag in range(1, 6)]
     run = open_run(write_run(tmp_path / "run", steps))
-    assert age.age_effect(run).verdict is age.Verdict.ONE_AGE
+    assert age.age_effect(run).verdict is age.AgeVerdict.ONE_AGE
     said = said_of(run)
     assert "cannot be separated from training time" in said and "hurt" not in said
     fresh = open_run(write_run(tmp_path / "fresh", [aged(9, (0,), 0.02, np.random.default_rng(0))]))
@@ -194,7 +194,7 @@ def test_responses_of_several_versions_are_counted_by_step(run: Run, steps: list
     assert found["responses"].to_dict() == expected["size"].to_dict()
     assert (found["low"] <= found["share"]).all()
     assert (found["share"] <= found["high"]).all()
-    assert f"{expected['sum'].sum()} of {len(versions)} responses" in segments.sentence(found)
+    assert f"{expected['sum'].sum()} of {len(versions)} responses" in segments.versions_sentence(found)
     table = segments.by_versions(run)
     assert table.set_index("versions")["responses"].to_dict() == versions.value_counts().to_dict()
     assert table["share"].sum() == pytest.approx(1)
@@ -232,7 +232,7 @@ def test_staleness_by_position_is_that_of_the_tokens_there(run: Run, steps: list
 
 def test_one_version_a_response_is_said(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [aged(9, (2,), 0.02, np.random.default_rng(0))]))
-    assert "Every response was sampled by one version" in segments.sentence(sampled_by(run).responses)
+    assert "Every response was sampled by one version" in segments.versions_sentence(sampled_by(run).responses)
 
 
 def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
@@ -240,7 +240,7 @@ def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
     tokens = tokens[tokens["advantage"] != 0]
     excess = np.expm1(tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float))
     lag = (tokens["step"] - tokens["behavior_version"]).groupby([tokens["step"], tokens["seq_id"]]).transform("max")
-    loaded = load(run)
+    loaded = load_tokens(run)
     curve = age_filters.curve(loaded, "epsilon_stale", [0.1, 0.5])
     for value, row in curve.iterrows():
         kept = np.abs(excess) <= value
@@ -250,10 +250,12 @@ def test_filters_drop_what_is_beyond_them(run: Run, steps: list[Step]) -> None:
     assert age_filters.lag_values(loaded) == [0, 1, 2, 3]
     found = age_filters.effect(loaded, "max_lag", 1)
     assert found.numbers.values["kept_tokens"] == pytest.approx((lag <= 1).mean())
-    said = age_filters.sentence(found)
+    said = age_filters.filter_sentence(found)
     assert said.startswith("A window of W = 2 (lags up to 1) would drop")
     assert f"{1 - (lag <= 1).mean():.1%}" in said
 
 
 def test_a_filter_that_leaves_nothing_says_so(run: Run) -> None:
-    assert age_filters.sentence(age_filters.effect(load(run), "epsilon_stale", 0)).endswith("nothing would be left.")
+    assert age_filters.filter_sentence(age_filters.effect(load_tokens(run), "epsilon_stale", 0)).endswith(
+        "nothing would be left."
+    )

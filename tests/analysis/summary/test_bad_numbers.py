@@ -13,7 +13,7 @@ from ratioscope import RunRecorder, schema
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS, INVALID_CAUSES
-from ratioscope.analysis.summary.summary import LOGGED, StepSummary, summarise, to_json
+from ratioscope.analysis.summary.summary import LOGGED, StepSummary, summarise, summary_json
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
 from tests.making.runs import Step, plain_step, random_step, write_run
@@ -33,7 +33,7 @@ def summary_of(folder: Path, *steps: Step) -> StepSummary:
 
 def strict_json(folder: Path) -> dict[str, object]:
     run = open_run(folder)
-    return json.loads(json.dumps(to_json(run, summarise(run)), allow_nan=False))
+    return json.loads(json.dumps(summary_json(run, summarise(run)), allow_nan=False))
 
 
 def four_tokens(**columns: object) -> Step:

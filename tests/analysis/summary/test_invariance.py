@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import order_statistics, units
 from ratioscope.analysis.summary.metrics import COUNTS
-from ratioscope.analysis.summary.sketch import ROUNDING
+from ratioscope.analysis.summary.sketch import SKETCH_ROUNDING
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.tails import QUANTILES
 from tests.making.runs import Step, random_step, write_files
@@ -168,7 +168,7 @@ def test_steps_too_large_to_sort_have_quantiles_within_their_error(
     for name in QUANTILES:
         # A ratio of 0 stays 0.
         exact, rounded = (np.log(summary.values[name].clip(lower=1e-300)) for summary in (reference, found))
-        assert (np.abs(rounded - exact) <= np.maximum(ROUNDING * np.abs(exact), 2.0**-25) * 1.001).all(), name
+        assert (np.abs(rounded - exact) <= np.maximum(SKETCH_ROUNDING * np.abs(exact), 2.0**-25) * 1.001).all(), name
         found.values[name] = reference.values[name]
     assert_same(found, reference)
 

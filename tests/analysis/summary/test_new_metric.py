@@ -35,7 +35,7 @@ import json, os, sys
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.strata import stratify
-from ratioscope.analysis.summary.summary import summarise, to_json
+from ratioscope.analysis.summary.summary import summarise, summary_json
 from ratioscope.catalogue import explain
 from ratioscope.dashboard.components.metric_choice import METRICS
 from ratioscope.dashboard.formats import metric_label
@@ -52,8 +52,8 @@ rows = strata.metric(key)
 print(json.dumps({
     "slow": slow,
     "fast": [summarise(each).values[key].tolist() for each in (run, plain)],
-    "json": to_json(run, summary)["steps"],
-    "lean": to_json(lean, summarise(lean))["steps"],
+    "json": summary_json(run, summary)["steps"],
+    "lean": summary_json(lean, summarise(lean))["steps"],
     "strata": {"labels": rows["label"].tolist(), "n": rows["n_tokens"].tolist(), "values": rows["value"].tolist()},
     "explain": explain(key),
     "choice": metric_label(key) if key in METRICS else "",

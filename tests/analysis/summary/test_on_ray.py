@@ -12,7 +12,7 @@ import pytest
 
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary import on_ray
-from ratioscope.analysis.summary.partials import Batch, Tables, kept, scan_alone
+from ratioscope.analysis.summary.partials import Tables, UnitBatch, kept, scan_alone
 from ratioscope.analysis.summary.shards import fill, missing
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.summary.units import scan_units
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Run:
     return open_run(write_run(tmp_path / "run", [random_step(rng, number) for number in range(2)], flush_seconds=0))
 
 
-def lost_at_first(marks: Path, batch: Batch) -> Tables:
+def lost_at_first(marks: Path, batch: UnitBatch) -> Tables:
     """A scan whose first process is killed, as with a machine that is taken away."""
     mark = marks / str(batch[0].steps[0])
     if not mark.exists():
@@ -37,11 +37,11 @@ def lost_at_first(marks: Path, batch: Batch) -> Tables:
     return scan_alone(batch)
 
 
-def breaks(batch: Batch) -> Tables:
+def breaks(batch: UnitBatch) -> Tables:
     raise OSError("no space left on device")
 
 
-def lost(batch: Batch) -> Tables:
+def lost(batch: UnitBatch) -> Tables:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 

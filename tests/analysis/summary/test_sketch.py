@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ratioscope.analysis.summary.order_statistics import of_step
-from ratioscope.analysis.summary.sketch import ROUNDING, StepSketch, exact_ones, of_tables, sketch, together
+from ratioscope.analysis.summary.sketch import SKETCH_ROUNDING, StepSketch, exact_ones, of_tables, sketch, together
 from ratioscope.tails import QUANTILES
 from tests.making.loops import in_one_loop
 
@@ -56,7 +56,7 @@ def test_a_step_in_parts_is_the_step_within_the_stated_error(draw: Draw) -> None
 
 def error(log: float) -> float:
     """As stated, of a quantile between two logs of about this size."""
-    return max(ROUNDING * abs(log) * 1.001, 2.0**-25) if np.isfinite(log) else 0.0
+    return max(SKETCH_ROUNDING * abs(log) * 1.001, 2.0**-25) if np.isfinite(log) else 0.0
 
 
 def test_a_sketch_is_small_and_counts_everything() -> None:

@@ -17,7 +17,7 @@ import pytest
 from ratioscope import schema
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.intervals import cluster_interval
-from ratioscope.analysis.tokens.attribution import MEASURES, OWNERS, sentence, shares
+from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, attribution_sentence, shares
 from ratioscope.analysis.tokens.worst_sequences import (
     CRITERIA,
     group_of,
@@ -136,7 +136,7 @@ def test_shares_are_those_of_a_plain_loop(run: Run, measure: str, owner: str, am
 
 
 def test_the_measures_and_owners_of_the_tests_are_all_there_are() -> None:
-    assert list(TERMS) == list(MEASURES) and list(KEYS) == list(OWNERS)
+    assert list(TERMS) == list(OWNED_SUMS) and list(KEYS) == list(OWNERS)
 
 
 def test_intervals_are_cluster_robust_over_prompt_groups(run: Run) -> None:
@@ -164,7 +164,7 @@ def test_a_heavy_tail_withholds_intervals_and_says_so(tmp_path: Path) -> None:
     assert result.frame[["low", "high"]].isna().all(axis=None)
     assert is_unreliable(result.doubt) and str(result.doubt).startswith("unreliable: the largest ρ alone ")
     assert str(result.doubt) in result.notes
-    assert sentence(result).endswith("the shares describe these tokens only.")
+    assert attribution_sentence(result).endswith("the shares describe these tokens only.")
 
 
 def test_the_order_of_rows_and_files_does_not_matter(tmp_path: Path) -> None:
@@ -203,14 +203,14 @@ def test_a_ratio_of_zero(tmp_path: Path) -> None:
     assert shares(run, "deviation", "sequence").frame["owner"].iloc[0] == "0/0"
     infinite = shares(run, "kl", "sequence")
     assert infinite.frame["share"].isna().all() and infinite.half is None
-    assert sentence(infinite) == "Σ(ρ − 1 − log ρ) is infinite: a ratio is 0."
+    assert attribution_sentence(infinite) == "Σ(ρ − 1 − log ρ) is infinite: a ratio is 0."
 
 
 def test_on_policy_data_have_nothing_to_own(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [plain_step([-1, -2], [-1, -2])]))
     result = shares(run, "chi2", "token", among_top=0.5)
     assert result.frame["share"].isna().all()
-    assert sentence(result) == "Σ(ρ − 1)² is 0: there is nothing to attribute."
+    assert attribution_sentence(result) == "Σ(ρ − 1)² is 0: there is nothing to attribute."
     assert shares(run, "rho_squared", "token").frame["share"].tolist() == [0.5, 0.5]
 
 
@@ -221,10 +221,10 @@ def test_what_is_not_logged(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [step]))
     result = shares(run, "update", "token")
     assert result.frame.empty and result.n_tokens == 0
-    assert sentence(result).startswith("Σ|ρₖ₊₁ − ρₖ| has no token here: ")
+    assert attribution_sentence(result).startswith("Σ|ρₖ₊₁ − ρₖ| has no token here: ")
     prompts = shares(run, "chi2", "prompt")
     assert prompts.frame["label"].tolist() == ["not logged"] and prompts.frame["share"].isna().all()
-    assert sentence(prompts) == "Prompt is unknown: neither prompt_id nor prompt is logged."
+    assert attribution_sentence(prompts) == "Prompt is unknown: neither prompt_id nor prompt is logged."
     for criterion in ("most_clipped", "lowest_entropy"):
         assert worst_sequences(run, criterion).empty
     assert len(worst_sequences(run, "largest_chi2", limit=5)) == 5
@@ -235,7 +235,7 @@ def test_hostile_text_is_data(run: Run) -> None:
     assert dict(tokens[["owner", "label"]].to_numpy()) == {str(token): f"{HOSTILE}{token}" for token in range(7)}
     prompts = shares(run, "chi2", "prompt", top=None).frame
     assert set(prompts["label"]) <= {*(f"{HOSTILE} {prompt}" for prompt in range(3)), "p"}
-    assert HOSTILE[:50] in sentence(shares(run, "chi2", "token", among_top=0.01))
+    assert HOSTILE[:50] in attribution_sentence(shares(run, "chi2", "token", among_top=0.01))
     worst = worst_sequences(run, "largest_chi2").iloc[0]
     assert worst["response"] == f"{HOSTILE} {worst['seq_id']}"
     assert sequence_tokens(run, 0, 2)["text"].str.startswith(HOSTILE).all()
@@ -266,10 +266,12 @@ def test_sentences(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [step], vocabulary=lambda token: f" {token}"))
     top = shares(run, "rho_squared", "token_position", among_top=0.1)
     text = "10% of the tokens carry 30.8% of Σρ²; 100% of that is the token ' 0' at position 0."
-    assert sentence(top).startswith(f"{text} Unreliable: the largest ρ alone moves it by 0.98 standard errors")
+    assert attribution_sentence(top).startswith(
+        f"{text} Unreliable: the largest ρ alone moves it by 0.98 standard errors"
+    )
     every = shares(run, "rho_squared", "token")
     text = "30.8% of Σρ² is the token ' 0', with 10% of the tokens; 4 of 10 carry half of it."
-    assert sentence(every).startswith(f"{text} Unreliable: ")
+    assert attribution_sentence(every).startswith(f"{text} Unreliable: ")
 
 
 def log_ratios(rows: list[Row]) -> list[float]:
@@ -406,4 +408,4 @@ def test_an_empty_range(run: Run) -> None:
 def test_a_sample_run(owner: str) -> None:
     result = shares(run_of("sync_interval20-reinforce-seed0"), "rho_squared", owner, 100, 120, top=None)
     assert result.frame["share"].sum() == pytest.approx(1, rel=1e-9)
-    assert sentence(result)
+    assert attribution_sentence(result)

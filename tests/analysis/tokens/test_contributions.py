@@ -10,7 +10,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.tokens import contributions as module
-from ratioscope.analysis.tokens.contributions import contributions, has_parts, sentence
+from ratioscope.analysis.tokens.contributions import contributions, contributions_sentence, has_parts
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from tests.making.runs import plain_step, random_step, write_run
@@ -48,11 +48,13 @@ def test_two_tokens_that_make_most_of_a_number_are_named(tmp_path: Path) -> None
     assert found.frame["position"].tolist()[:2] == [1, 3]
     assert found.frame["ratio"].tolist()[:2] == pytest.approx([157, 116], rel=1e-5)
     assert (found.n, found.half) == (10, 1)
-    said = sentence(found, "step 3")
+    said = contributions_sentence(found, "step 3")
     assert said.startswith("Response 3 of step 3 makes 57.5% of staleness, plain form.")
     assert said.endswith("Most of it is its token 't6' at position 1, with ρ = 157.")
     assert contributions(run, "ratio_max", 3, 3).frame["seq_id"].tolist()[:2] == [3, 6]
-    assert "no response stands out: the largest of 10" in sentence(contributions(run, "s_k_bounded"), "step 3")
+    assert "no response stands out: the largest of 10" in contributions_sentence(
+        contributions(run, "s_k_bounded"), "step 3"
+    )
 
 
 def test_what_has_no_parts_is_listed_and_says_so(tmp_path: Path) -> None:
@@ -64,10 +66,12 @@ def test_what_has_no_parts_is_listed_and_says_so(tmp_path: Path) -> None:
     infinite = contributions(run, "kl_k3")
     assert infinite.frame["seq_id"].iloc[0] == 1
     assert infinite.frame["share"].isna().all()
-    assert "infinite" in sentence(infinite, "step 0")
+    assert "infinite" in contributions_sentence(infinite, "step 0")
     assert contributions(run, "s_k").frame["share"].iloc[0] == pytest.approx(
         1
     )  # e^799 is beyond doubles, its log is not
-    assert sentence(contributions(run, "clip_fraction"), "step 0") == "Step 0: clip fraction has no value."
+    assert (
+        contributions_sentence(contributions(run, "clip_fraction"), "step 0") == "Step 0: clip fraction has no value."
+    )
     with pytest.raises(RatioscopeError, match="a metric or a criterion"):
         contributions(run, "nonsense")

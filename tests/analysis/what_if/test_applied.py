@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.what_if import MEASURES, Rule, apply, changed_most, described, sentence, sweep, tokens_of
+from ratioscope.analysis.what_if import (
+    MEASURES,
+    Rule,
+    apply,
+    change_sentence,
+    changed_most,
+    described,
+    sweep,
+    tokens_of,
+)
 from ratioscope.errors import RatioscopeError
 from tests.oracles.brute_force import rate_interval
 from tests.oracles.what_if import RULES, brute_force, columns, random_columns, random_tokens, rule_of
@@ -70,7 +79,7 @@ def test_selection_by_staleness_says_less_than_the_policies_differ() -> None:
     assert outcome.values["staleness"] == pytest.approx(0.15 / 0.8 / 2)
     assert outcome.values["staleness_raw"] == pytest.approx(0.15)
     assert outcome.values["clip_fraction"] == pytest.approx(0.2)
-    assert "selection is by the sampled token" in sentence(apply(rule_of(), tokens), outcome)
+    assert "selection is by the sampled token" in change_sentence(apply(rule_of(), tokens), outcome)
 
 
 def test_staleness_of_what_is_kept_counts_both_sides_of_1() -> None:
@@ -221,15 +230,15 @@ def test_a_sentence_says_what_changes_in_numbers() -> None:
     tokens = tokens_of(columns([1.5, 1.5, 0.5, 1.0], [1.0, -2.0, -1.0, 3.0]))
     own = apply(rule_of("one_side", epsilon_high=0.2), tokens)
     other = apply(rule_of(weight="truncated", cap=1.25), tokens)
-    text = sentence(own, other)
+    text = change_sentence(own, other)
     assert "stops 0% of the tokens instead of 50%" in text
     assert "keeps 100% of its gradient's mass instead of 75%" in text
     assert "removes 0.125 of the ratio's mass instead of 0.5" in text and "cap 1.25" in text
-    assert "permits" not in text and "permits an update drift of 0.11" in sentence(other, own)
-    nothing = sentence(own, apply(rule_of("masked", cap=1.0), tokens_of(columns([2.0], [1.0]))))
+    assert "permits" not in text and "permits an update drift of 0.11" in change_sentence(other, own)
+    nothing = change_sentence(own, apply(rule_of("masked", cap=1.0), tokens_of(columns([2.0], [1.0]))))
     assert "effective sample size of undefined instead of" in nothing and "nan" not in nothing
     silent = tokens_of(columns([1.5], [0.0]))
-    text = sentence(apply(rule_of(), silent), apply(rule_of("one_side"), silent))
+    text = change_sentence(apply(rule_of(), silent), apply(rule_of("one_side"), silent))
     assert text.startswith("No token has an advantage")
 
 

@@ -14,9 +14,9 @@ from ratioscope.analysis.what_if import (
     Rule,
     apply,
     described,
-    evaluate,
-    load,
+    evaluate_rule,
     load_in_parts,
+    load_tokens,
     rebuilt,
     result_of,
     stops,
@@ -87,7 +87,7 @@ def in_parts(rule: Rule, keys: tuple[str, ...] | None = None) -> Digest:
     """The rule on the steps of LARGE, one at a time."""
     plain = random_columns(1, groups=30, steps=3, spread=0.6)
     parts = (tokens_of({name: values[plain["step"] == step] for name, values in plain.items()}) for step in range(3))
-    return result_of(evaluate([rule], parts, keys=keys, curves=("clip_fraction", "drift_kept")))[0]
+    return result_of(evaluate_rule([rule], parts, keys=keys, curves=("clip_fraction", "drift_kept")))[0]
 
 
 @rules
@@ -107,21 +107,21 @@ def test_tokens_in_parts_have_the_numbers_of_all_of_them(rule: Rule) -> None:
 
 def test_work_can_be_followed_and_left() -> None:
     rules_of = [rule_of(), rule_of("one_side")]
-    work = evaluate(rules_of, [LARGE, LARGE])
+    work = evaluate_rule(rules_of, [LARGE, LARGE])
     assert [next(work) for _ in range(2)] == [len(LARGE), 2 * len(LARGE)]
     work.close()
-    assert [digest.rule for digest in result_of(evaluate(rules_of, [LARGE]))] == rules_of
+    assert [digest.rule for digest in result_of(evaluate_rule(rules_of, [LARGE]))] == rules_of
 
 
 def test_what_a_part_does_not_log_is_not_there_for_all() -> None:
     without = replace(LARGE, logp_new=None)
-    (found,) = result_of(evaluate([rule_of()], [LARGE, without], curves=("drift_kept",)))
+    (found,) = result_of(evaluate_rule([rule_of()], [LARGE, without], curves=("drift_kept",)))
     assert found.overall.notes["drift_kept"].text == "logp_new is not logged" and found.curves["drift_kept"] is None
 
 
 def test_a_sweep_in_parts_is_the_sweep() -> None:
     rule, values = rule_of("none", "truncated"), [1.0, 1.5, 3.0]
-    digests = result_of(evaluate([rule.with_parameter("cap", value) for value in values], [LARGE]))
+    digests = result_of(evaluate_rule([rule.with_parameter("cap", value) for value in values], [LARGE]))
     found, expected = swept("cap", digests), sweep(rule, "cap", values, LARGE)
     assert found.index.tolist() == values
     assert found["bias_proxy"].to_numpy() == pytest.approx(expected["bias_proxy"].to_numpy())
@@ -140,7 +140,7 @@ def test_a_sample_of_loaded_tokens_is_of_whole_groups() -> None:
 
 def test_loading_in_parts_reads_every_step_once(tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", [numbered_step(step) for step in range(5)]))
-    sizes = {step: len(load(run, step, step)) for step in range(5)}
+    sizes = {step: len(load_tokens(run, step, step)) for step in range(5)}
     parts = list(load_in_parts(run, sizes, 2 * max(sizes.values())))
     assert [step for part in parts for step in part.steps] == [0, 1, 2, 3, 4] and len(parts) < 5
     assert len(list(load_in_parts(run, sizes, 1))) == 5

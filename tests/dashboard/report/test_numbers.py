@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
-from ratioscope.analysis.summary.summary import to_json
+from ratioscope.analysis.summary.summary import summary_json
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import json_text
@@ -17,7 +17,7 @@ from tests.dashboard.report.reading import Page, read
 
 
 def summarised(opened: Opened) -> dict[int, dict[str, float | None]]:
-    return {entry["step"]: entry for entry in to_json(opened.run, opened.summary)["steps"]}
+    return {entry["step"]: entry for entry in summary_json(opened.run, opened.summary)["steps"]}
 
 
 def check(page: Page, runs: list[Opened]) -> None:

@@ -16,12 +16,12 @@ from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
-from ratioscope.analysis.overview.sentences import headline
+from ratioscope.analysis.overview.sentences import overview_headline
 from ratioscope.analysis.overview.verdict import QUESTIONS
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import notebook
 from ratioscope.dashboard.cli import app
-from ratioscope.dashboard.formats import plain
+from ratioscope.dashboard.formats import plain_number
 from ratioscope.dashboard.report.build import default_pages, full_pages, run_report
 from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.json_report import SCHEMA, json_text
@@ -132,7 +132,7 @@ def test_the_page_of_frameworks_has_every_number_beside_ours(opened: Opened) -> 
         for name, value, _, ours, _, why in table.rows:
             line = found[str(name)]
             theirs, our_value = line.at(line.step)
-            assert value == ("–" if theirs != theirs else plain(theirs))
+            assert value == ("–" if theirs != theirs else plain_number(theirs))
             assert ours == "–" if not line.row.ours else isinstance(ours, Quantity) and ours.value == our_value
             assert str(why).endswith(line.row.why)
         assert dict(never.rows) == dict(dialect.not_reproducible)
@@ -257,7 +257,7 @@ def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
     opened = open_folder(write_run(tmp_path / "scored", steps))
     reward = opened.summary.values["reward"]
     ends = f"{reward.iloc[:4].mean():.3g} to {reward.iloc[-4:].mean():.3g}"
-    said = headline(opened.summary, opened.facts(), [])
+    said = overview_headline(opened.summary, opened.facts(), [])
     assert said.endswith(f"Training reward shows no clear trend: {ends} (means of the first and last 4 steps).")
     report = run_report(opened, pages=["learning"])
     (chart,) = [chart for chart in report.charts if "reward" in chart.metrics]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from ratioscope.gates import GATES, Kind
+from ratioscope.gates import GATES, GateKind
 from ratioscope.trainer.algorithms.losses import AGGREGATIONS, ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.algorithms.regularisers import KL_ESTIMATORS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
@@ -90,7 +90,7 @@ def test_the_loss_that_is_printed_is_the_one_of_the_source(name: str, groups: Gr
     printed = float(policy_loss(ALGORITHMS[name], parameters, found.logp, found.batch, found.size).loss)
     constants = sum(g * logp for g, logp in zip(gradient(name, found), found.logp.tolist(), strict=True))
     expected = objective_value(OBJECTIVES[name], groups, parameters) if name in OBJECTIVES else constants
-    masked = GATES[ALGORITHMS[name].gate].kind is Kind.MASK and ALGORITHMS[name].weight == "ratio"
+    masked = GATES[ALGORITHMS[name].gate].kind is GateKind.MASK and ALGORITHMS[name].weight == "ratio"
     if masked:  # rho A of what is kept: the gradient has the same coefficients, without log pi
         length = torch.bincount(found.batch.sequence)[found.batch.sequence].tolist()
         shared = ALGORITHMS[name].level == "sequence"

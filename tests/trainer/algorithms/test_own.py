@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ratioscope import RatioscopeError
-from ratioscope.trainer.algorithms.algorithm import PARTS, where
+from ratioscope.trainer.algorithms.algorithm import PARTS, where_in_code
 from ratioscope.trainer.algorithms.own import ARGUMENTS
-from ratioscope.trainer.algorithms.parts import CHOICES, table
+from ratioscope.trainer.algorithms.parts import CHOICES, parts_table
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
-from ratioscope.trainer.settings.load import load
-from ratioscope.trainer.training.loop import configuration_of
+from ratioscope.trainer.settings.load import load_settings
+from ratioscope.trainer.training.loop import configuration_to_resume
 from tests.making.training import Recorded, small, train
 from tests.oracles.replay import steps_of
 
@@ -50,14 +50,14 @@ def test_the_example_of_the_page_trains_and_is_written_down(taught: Recorded) ->
 def test_a_run_goes_on_with_the_file_that_it_began_with(taught: Recorded) -> None:
     file = taught.folder.parent / "mine.py"
     code = file.read_text(encoding="utf-8")
-    assert configuration_of(taught.folder, []) == taught.config
+    assert configuration_to_resume(taught.folder, []) == taught.config
     try:
         file.write_text(code + "raise SystemExit('never run')\n", encoding="utf-8")
         with pytest.raises(RatioscopeError, match=r"mine.py has changed since this run began; restore it"):
-            configuration_of(taught.folder, [])
+            configuration_to_resume(taught.folder, [])
         file.unlink()
         with pytest.raises(RatioscopeError, match=r"mine.py cannot be read"):
-            configuration_of(taught.folder, [])
+            configuration_to_resume(taught.folder, [])
     finally:
         file.write_text(code, encoding="utf-8")
 
@@ -69,7 +69,11 @@ def test_the_commands_of_the_page_are_right(taught: Recorded, monkeypatch: pytes
     lines = re.findall(r"^    ratioscope (train|explain) (\S+) (.*=.*)$", page, flags=re.MULTILINE)
     assert len(lines) == 4
     for command, name, settings in lines:
-        assert load(name, settings.split()) if command == "train" else load("on_policy", [f"algorithm={name}"])
+        assert (
+            load_settings(name, settings.split())
+            if command == "train"
+            else load_settings("on_policy", [f"algorithm={name}"])
+        )
     rows = re.findall(r"^\| `(\w+)` \| (.*?):", page, flags=re.MULTILINE)
     table = {part: tuple(re.findall(r"`(\w+)`", arguments)) for part, arguments in rows}
     assert table == ARGUMENTS
@@ -129,7 +133,7 @@ def test_a_mistake_in_a_file_is_one_sentence(settings: str, tmp_path: Path, monk
     for name in ("helpers.py", "json.py", "torch"):  # the last two are not what an import finds, and not refused
         Path(name).mkdir() if name == "torch" else Path(name).write_text("gate = 1", encoding="utf-8")
     with pytest.raises(RatioscopeError) as caught:
-        load("on_policy", settings.split())
+        load_settings("on_policy", settings.split())
     text = str(caught.value).replace(f"{tmp_path}/", "")
     assert MISTAKES[settings] in text
     assert "\n" not in text and text.endswith(".")
@@ -137,11 +141,11 @@ def test_a_mistake_in_a_file_is_one_sentence(settings: str, tmp_path: Path, monk
 
 def test_every_part_is_listed_and_where_it_is_said_to_be() -> None:
     assert CHOICES.keys() == set(PARTS)
-    assert "weight=truncated cap   " in table() and "advantage=leave_one_out" in table()
-    assert len(table().splitlines()) == sum(map(len, CHOICES.values()))
+    assert "weight=truncated cap   " in parts_table() and "advantage=leave_one_out" in parts_table()
+    assert len(parts_table().splitlines()) == sum(map(len, CHOICES.values()))
     for part, choices in CHOICES.items():
         for choice, function in choices.items():
-            if place := where(part, choice):
+            if place := where_in_code(part, choice):
                 module, _, name = place.rpartition(".")
                 found = getattr(import_module(module), name)
                 assert found is function or place.endswith(

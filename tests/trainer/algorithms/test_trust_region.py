@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.trainer.algorithms.trust_region import Step, conjugate_gradient, trust_region_step
+from ratioscope.trainer.algorithms.trust_region import TrustRegionStep, conjugate_gradient, trust_region_step
 from ratioscope.trainer.model.precision import MasterWeights
 from ratioscope.trainer.sampling.rollout import Evaluated
 
@@ -69,7 +69,7 @@ class LinearSoftmax(torch.nn.Module):
         pieces = torch.autograd.grad(self.surrogate(self()), list(self.parameters()))
         return torch.cat([piece.reshape(-1) for piece in pieces])
 
-    def step(self, **changed: Any) -> Step:
+    def step(self, **changed: Any) -> TrustRegionStep:
         surrogate = changed.pop("surrogate", self.surrogate)
         objective = changed.pop("objective", self.surrogate)
         return trust_region_step(
@@ -170,7 +170,7 @@ def test_without_a_gradient_nothing_changes() -> None:
     before = policy.vector()
     step = policy.step(objective=lambda found: 0 * found.logp.sum())
     assert torch.equal(policy.vector(), before)
-    assert step == Step(accepted=0.0, kl=0.0, trials=0, improvement=0.0, gradient_norm=0.0)
+    assert step == TrustRegionStep(accepted=0.0, kl=0.0, trials=0, improvement=0.0, gradient_norm=0.0)
 
 
 def test_a_gradient_that_is_not_finite_is_an_error() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ratioscope import Manifest, RatioscopeError
-from ratioscope.trainer.training.loop import Progress, Trainer
+from ratioscope.trainer.training.loop import Trainer, UpdateProgress
 from tests.making.training import Recorded, small, table, train
 from tests.oracles.replay import greedy_rewards, recomputed_by_own_version, sequences_of, steps_of
 
@@ -106,7 +106,7 @@ def test_actors_outlive_ctrl_c_and_one_that_is_killed_ends_the_run_with_one_sent
     actors = multiprocessing.active_children()
     interrupt_actors()
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: UpdateProgress) -> None:
         if progress.update == 2:
             assert all(actor.is_alive() for actor in actors)
             assert actors[0].pid is not None

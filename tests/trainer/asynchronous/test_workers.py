@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ratioscope import Manifest
-from ratioscope.trainer.training.loop import Trainer, configuration_of
+from ratioscope.trainer.training.loop import Trainer, configuration_to_resume
 from ratioscope.trainer.training.update import adamw
 from tests.making.training import Recorded, small, table
 from tests.oracles.replay import distributions, recomputed, recomputed_by_own_version, steps_of, with_gradient
@@ -103,13 +103,13 @@ def test_a_stopped_run_goes_on_and_one_that_was_torn_away_sets_aside_what_is_not
     with pytest.raises(KeyboardInterrupt):
         Trainer(config, tmp_path / "run").run(lambda progress: seen.append(progress.update), tear)
     assert Manifest.read(tmp_path / "run").status == "interrupted" and multiprocessing.active_children() == []
-    again = Trainer(configuration_of(tmp_path / "run", []), tmp_path / "run", resume=True)
+    again = Trainer(configuration_to_resume(tmp_path / "run", []), tmp_path / "run", resume=True)
     start = again.next_update
     assert 4 <= start <= 7 and again.recorder.last_step == start - 1
     assert again.run(lambda progress: seen.append(progress.update), lambda: seen[-1] >= 9) == "interrupted"
     stopped = seen[-1] + 1
     assert table(tmp_path / "run", "steps")["step"].to_pylist() == [*range(stopped)]
-    last = Trainer(configuration_of(tmp_path / "run", []), tmp_path / "run", resume=True)
+    last = Trainer(configuration_to_resume(tmp_path / "run", []), tmp_path / "run", resume=True)
     assert last.next_update == stopped
     assert last.run(lambda progress: None) == "finished"
     assert table(tmp_path / "run", "steps")["step"].to_pylist() == [*range(14)]

@@ -12,7 +12,7 @@ import torch
 from ratioscope import schema
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.settings import checks
-from ratioscope.trainer.training.loop import configuration_of
+from ratioscope.trainer.training.loop import configuration_to_resume
 from tests.making.training import RESUMABLE, Recorded, same_tables, small, table, train
 
 HELD = ("held_out_groups=3", "learning_rate=0.01")
@@ -109,7 +109,7 @@ def test_a_stopped_run_goes_on_with_the_same_ones(tmp_path: Path) -> None:
     whole = train(small(*RESUMABLE, *HELD), tmp_path / "whole")
     folder, left = tmp_path / "run", iter([False] * 4)
     train(small(*RESUMABLE, *HELD), folder, should_stop=lambda: next(left, True))
-    assert train(configuration_of(folder, []), folder, resume=True).status == "finished"
+    assert train(configuration_to_resume(folder, []), folder, resume=True).status == "finished"
     assert same_tables(folder, whole.folder)
 
 
@@ -124,4 +124,4 @@ def test_actors_hold_out_what_they_sampled_for_other_prompts(tmp_path: Path) -> 
 
 def test_more_prompts_than_there_are_are_refused() -> None:
     with pytest.raises(RatioscopeError, match=r"held_out_groups=90\.$"):
-        checks.check(small("held_out_groups=90"))
+        checks.check_settings(small("held_out_groups=90"))

@@ -14,7 +14,7 @@ from ratioscope.trainer.model.adapters import attach, check_installed, copied, t
 from ratioscope.trainer.model.policy import evaluate
 from ratioscope.trainer.sampling.engine import Engine, rounded_to_int8
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training import checkpoint
 from ratioscope.trainer.training.loop import Trainer
 from tests.making import pretrained
@@ -45,7 +45,7 @@ def settings(folder: Path, *overrides: str) -> TrainConfig:
     small = ("prompts=4", "samples_per_prompt=2", "evaluation_prompts=4", "digits=1", "updates=6", "device=cpu")
     lora = (f"model.path={folder}", f"model.lora_rank={RANK}", f"model.lora_alpha={ALPHA}")
     rate = ("algorithm=asymre", "learning_rate=0.05", "sync_interval=2", "evaluate_every=9", "checkpoint_every=4")
-    return load("on_policy", [*small, *lora, *rate, *overrides])
+    return load_settings("on_policy", [*small, *lora, *rate, *overrides])
 
 
 def by_hand(base: LlamaForCausalLM, weights: dict[str, torch.Tensor]) -> LlamaForCausalLM:
@@ -118,7 +118,7 @@ def test_a_checkpoint_holds_adapters_only_and_a_run_goes_on_from_it_to_the_bit(f
     train(config, whole)
     seen = []
     train(config, parts, should_stop=lambda: seen.append(0) or len(seen) == 3)  # type: ignore[func-returns-value]
-    state = checkpoint.load(parts)
+    state = checkpoint.load_checkpoint(parts)
     assert state is not None and state["next_update"] == 3
     assert all(".lora_" in name for name in state["model"])
     assert all(".lora_" in name for weights in state["snapshots"].values() for name in weights)

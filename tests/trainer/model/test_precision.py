@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from ratioscope.trainer.model.precision import MasterWeights, cast
-from ratioscope.trainer.sampling.rollout import Batch
+from ratioscope.trainer.sampling.rollout import TrainingBatch
 from ratioscope.trainer.training.loop import Trainer
 from tests.making.training import same_tables, small, train
 from tests.oracles.replay import steps_of
@@ -21,7 +21,7 @@ def flat(weights: list[torch.nn.Parameter]) -> Tensor:
     return torch.cat([weight.detach().flatten() for weight in weights])
 
 
-def moved_by(trainer: Trainer, batch: Batch) -> Tensor:
+def moved_by(trainer: Trainer, batch: TrainingBatch) -> Tensor:
     """What one update on a batch adds to the float32 weights."""
     before = flat(trainer.learner.weights.exact).clone()
     trainer.learner.update(0, batch)

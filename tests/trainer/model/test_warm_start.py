@@ -11,7 +11,7 @@ from ratioscope.trainer.model.vocabulary import END
 from ratioscope.trainer.model.warm_start import SHIPPED, digest, warm_started
 from ratioscope.trainer.sampling.sample import sample_evaluation, scored
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load, preset_names
+from ratioscope.trainer.settings.load import load_settings, preset_names
 from ratioscope.trainer.tasks.addition import Addition
 from tests.making.training import small
 
@@ -114,7 +114,7 @@ def test_the_usual_start_travels_with_the_package() -> None:
     """Every preset begins at once, with a policy that knows the answer and mostly writes it backwards."""
     (file,) = SHIPPED.iterdir()
     assert file.stat().st_size < 1.5e6
-    configs = [config for config in map(load, preset_names()) if not config.model.path]
+    configs = [config for config in map(load_settings, preset_names()) if not config.model.path]
     task = Addition(2, configs[0].task.evaluation_prompts)
     assert {digest(config, task) for config in configs} == {file.stem}
     fewer = configs[0].model_copy(update={"task": configs[0].task.model_copy(update={"evaluation_prompts": 64})})

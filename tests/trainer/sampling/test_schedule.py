@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ratioscope.trainer.sampling.schedule import behavior_version, in_window, live_versions
 from ratioscope.trainer.sampling.snapshots import Snapshots
 from ratioscope.trainer.settings.config import Schedule
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from tests.making.training import QUICK
 
 SCHEDULES = st.builds(
@@ -45,10 +45,10 @@ def test_lags_are_those_of_the_known_answers(sync_interval: int, sync_offset: in
 
 
 def test_lags_of_the_presets_are_those_of_figure_3() -> None:
-    assert lags(load("on_policy").schedule, 50) == [0] * 50
-    assert lags(load("sync_interval").schedule, 50) == [*range(20), *range(20), *range(10)]
-    assert lags(load("sync_offset").schedule, 50) == [*range(10), *[10] * 40]
-    assert lags(load("offline").schedule, 50) == [*range(50)]
+    assert lags(load_settings("on_policy").schedule, 50) == [0] * 50
+    assert lags(load_settings("sync_interval").schedule, 50) == [*range(20), *range(20), *range(10)]
+    assert lags(load_settings("sync_offset").schedule, 50) == [*range(10), *[10] * 40]
+    assert lags(load_settings("offline").schedule, 50) == [*range(50)]
 
 
 @QUICK

@@ -11,13 +11,13 @@ from ratioscope import parameters as floor
 from ratioscope.dashboard import cli
 from ratioscope.parameters import keywords_of
 from ratioscope.trainer.algorithms.algorithm import PARTS
-from ratioscope.trainer.algorithms.parameters import PARAMETERS
-from ratioscope.trainer.algorithms.parts import CHOICES, combined, takes
+from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS
+from ratioscope.trainer.algorithms.parts import CHOICES, algorithm_of_parts, takes
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
-from ratioscope.trainer.settings.config import Algorithm
+from ratioscope.trainer.settings.config import AlgorithmChoice
 from ratioscope.trainer.settings.elsewhere import CALLED_HERE, LACKING
-from ratioscope.trainer.settings.load import _paths, load
+from ratioscope.trainer.settings.load import _paths, load_settings
 from ratioscope.trainer.training.record import manifest_fields
 
 MISTAKES: list[tuple[list[str], str]] = [
@@ -168,18 +168,18 @@ MISTAKES: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("overrides", "sentence"), MISTAKES, ids=[" ".join(overrides) for overrides, _ in MISTAKES])
 def test_settings_that_do_not_fit_are_one_sentence(overrides: list[str], sentence: str) -> None:
     with pytest.raises(RatioscopeError) as caught:
-        load("on_policy", overrides)
+        load_settings("on_policy", overrides)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
 
 
 def test_what_a_preset_sets_beside_the_point_is_not_the_users_slip(tmp_path: Path) -> None:
-    assert load("sync_interval", ["offline=true"]).schedule.offline
+    assert load_settings("sync_interval", ["offline=true"]).schedule.offline
     mine = tmp_path / "mine.toml"
     mine.write_text("[schedule]\noffline = true\nsync_interval = 20\n", encoding="utf-8")
     with pytest.raises(RatioscopeError, match=r"schedule.sync_interval has no effect with schedule.offline=true"):
-        load(str(mine))
+        load_settings(str(mine))
 
 
 def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
@@ -193,7 +193,9 @@ def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
         if re.match(r"[a-z]+\.[a-z]", word)
     }
     assert named <= paths | {f"algorithm.{part}" for part in PARTS}
-    ours = {path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")} | PARAMETERS.keys()
+    ours = {
+        path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")
+    } | ALGORITHM_PARAMETERS.keys()
     assert CALLED_HERE.keys() & ours <= {"epsilon"}
     assert not LACKING.keys() & (ours | CALLED_HERE.keys())
     assert not {name for name in [*ALGORITHMS, *ALIASES] if elsewhere.algorithm(name)}
@@ -202,7 +204,7 @@ def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
 def test_a_device_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(RatioscopeError, match="PyTorch finds no CUDA device here"):
-        load("on_policy", ["device=cuda"])
+        load_settings("on_policy", ["device=cuda"])
 
 
 @pytest.mark.parametrize("overrides", [["algorithm=trpo", "epochs=2"], ["mixture=[0]"], ["epsilon_low=2"], ["actor=2"]])
@@ -237,12 +239,12 @@ def test_a_mistake_leaves_no_folder_and_loads_no_model(
     ids=" ".join,
 )
 def test_what_lies_on_the_bounds_is_accepted(overrides: list[str]) -> None:
-    assert load("on_policy", overrides)
+    assert load_settings("on_policy", overrides)
 
 
 def test_parts_are_exchanged_and_bring_their_usual_parameters() -> None:
     def used(*overrides: str) -> tuple[dict[str, str], dict[str, float]]:
-        config = load("sync_interval", overrides)
+        config = load_settings("sync_interval", overrides)
         return config.declared.parts(), config.parameters
 
     parts, parameters = used("gate=two_side", "weight=truncated", "cap=3", "advantage=leave_one_out")
@@ -262,17 +264,17 @@ def test_parts_are_exchanged_and_bring_their_usual_parameters() -> None:
 
 
 def test_every_part_of_every_row_is_a_setting_with_known_parameters() -> None:
-    assert CHOICES.keys() == set(PARTS) <= Algorithm.model_fields.keys()
+    assert CHOICES.keys() == set(PARTS) <= AlgorithmChoice.model_fields.keys()
     for part, choices in CHOICES.items():
         for choice in choices:
-            assert set(takes(part, choice)) <= PARAMETERS.keys()
-            combined("reinforce", ((part, choice),))  # every parameter that it needs has a default
+            assert set(takes(part, choice)) <= ALGORITHM_PARAMETERS.keys()
+            algorithm_of_parts("reinforce", ((part, choice),))  # every parameter that it needs has a default
     for algorithm in ALGORITHMS.values():
-        assert combined(algorithm.name) == algorithm, "a row has parameters that its parts do not take"
+        assert algorithm_of_parts(algorithm.name) == algorithm, "a row has parameters that its parts do not take"
 
 
 def test_a_run_with_other_parts_says_so() -> None:
-    config = load("sync_interval", ["gate=two_side", "weight=none", "epsilon_low=0.4"])
+    config = load_settings("sync_interval", ["gate=two_side", "weight=none", "epsilon_low=0.4"])
     assert config.run_name() == "sync_interval20-grpo_weight_none_two_side_0.4-seed0"
     assert manifest_fields(config)["algorithm"] == {
         "name": "grpo",
@@ -281,12 +283,12 @@ def test_a_run_with_other_parts_says_so() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(PARAMETERS))
+@pytest.mark.parametrize("name", sorted(ALGORITHM_PARAMETERS))
 def test_every_parameter_is_somebodys_and_its_defaults_are_allowed(name: str) -> None:
     owners = [algorithm for algorithm in ALGORITHMS.values() if name in algorithm.parameters]
     assert owners or name in floor.PARAMETERS  # a gate that no algorithm has is for the what-if analysis
-    assert all(PARAMETERS[name].allows(algorithm.parameters[name]) for algorithm in owners)
-    assert PARAMETERS[name].meaning and PARAMETERS[name].range
+    assert all(ALGORITHM_PARAMETERS[name].allows(algorithm.parameters[name]) for algorithm in owners)
+    assert ALGORITHM_PARAMETERS[name].meaning and ALGORITHM_PARAMETERS[name].range
 
 
 def test_a_part_takes_its_keyword_only_arguments() -> None:

@@ -7,36 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import RatioscopeError
-from ratioscope.trainer.algorithms.parameters import PARAMETERS
+from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import build, load, preset_names
+from ratioscope.trainer.settings.load import build, load_settings, preset_names
 from tests.making.training import QUICK
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_loads_and_says_what_it_is_for(preset: str) -> None:
-    assert load(preset).notes
+    assert load_settings(preset).notes
 
 
 def test_the_settings_of_figure_3_and_a_demo_are_presets() -> None:
     assert {"demo", "offline", "on_policy", "sync_interval", "sync_offset"} <= set(preset_names())
     told = {"notes", "logging"}
-    assert load("on_policy").model_dump(exclude=told) == TrainConfig().model_dump(exclude=told)
+    assert load_settings("on_policy").model_dump(exclude=told) == TrainConfig().model_dump(exclude=told)
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_trains_an_algorithm_with_its_own_defaults(preset: str) -> None:
     """What a preset is about is where the data come from."""
-    config = load(preset)
+    config = load_settings(preset)
     assert config.parameters == dict(ALGORITHMS[config.algorithm.name].parameters)
 
 
 @pytest.mark.parametrize("name", [*ALGORITHMS, *ALIASES])
 def test_an_algorithm_is_a_preset_of_its_own(name: str) -> None:
-    config = load(name, ["seed=3"])
+    config = load_settings(name, ["seed=3"])
     assert config.algorithm.name == ALIASES.get(name, name)
-    assert config.schedule == load("on_policy").schedule or name in preset_names()  # a3c needs its workers
+    assert config.schedule == load_settings("on_policy").schedule or name in preset_names()  # a3c needs its workers
     assert config.seed == 3
 
 
@@ -70,20 +70,20 @@ def test_an_algorithm_is_a_preset_of_its_own(name: str) -> None:
     ],
 )
 def test_a_setting_is_named_by_its_path_or_by_a_name_that_is_its_own(override: str, path: str, value: object) -> None:
-    found: object = load("on_policy", [override])
+    found: object = load_settings("on_policy", [override])
     for part in path.split("."):
         found = getattr(found, part)
     assert found == value
 
 
 def test_the_last_override_wins() -> None:
-    assert load("sync_interval", ["sync_interval=3", "schedule.sync_interval=5"]).schedule.sync_interval == 5
+    assert load_settings("sync_interval", ["sync_interval=3", "schedule.sync_interval=5"]).schedule.sync_interval == 5
 
 
 def test_a_preset_may_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('updates = 3\n[algorithm]\nname = "reinforce"\n', encoding="utf-8")
-    config = load(str(path), ["seed=2"])
+    config = load_settings(str(path), ["seed=2"])
     assert (config.updates, config.algorithm.name, config.seed) == (3, "reinforce", 2)
 
 
@@ -143,14 +143,14 @@ def test_a_preset_may_be_a_file(tmp_path: Path) -> None:
 )
 def test_a_slip_is_one_clear_sentence(overrides: list[str], sentence: str) -> None:
     with pytest.raises(RatioscopeError, match=sentence) as caught:
-        load("on_policy", overrides)
+        load_settings("on_policy", overrides)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
     assert len(str(caught.value)) < 2_000
 
 
 def test_the_largest_evaluation_that_leaves_a_batch_is_accepted() -> None:
-    assert load("on_policy", ["digits=1", "evaluation_prompts=94", "prompts=6"]).task.evaluation_prompts == 94
+    assert load_settings("on_policy", ["digits=1", "evaluation_prompts=94", "prompts=6"]).task.evaluation_prompts == 94
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_bad_preset_file_is_one_clear_sentence(tmp_path: Path, contents: bytes
     path = tmp_path / "mine.toml"
     path.write_bytes(contents)
     with pytest.raises(RatioscopeError, match=sentence):
-        load(str(path))
+        load_settings(str(path))
 
 
 def test_an_override_into_something_that_is_no_section_is_one_clear_sentence() -> None:
@@ -179,13 +179,13 @@ def test_an_override_into_something_that_is_no_section_is_one_clear_sentence() -
 @pytest.mark.parametrize("preset", ["nothing", "", "a\0b", "x" * 5_000, "missing.toml"])
 def test_an_unknown_preset_is_one_clear_sentence(preset: str) -> None:
     with pytest.raises(RatioscopeError, match=r"There is no preset|cannot be read"):
-        load(preset)
+        load_settings(preset)
 
 
 def test_a_folder_is_no_preset(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(RatioscopeError, match="cannot be read as TOML"):
-        load(str(tmp_path / "folder.toml"))
+        load_settings(str(tmp_path / "folder.toml"))
 
 
 KEYS = [*TrainConfig.model_fields, "sync_interval", "epsilon_low", "learning_rate", "parameters", "digits", "heads"]
@@ -195,7 +195,7 @@ KEYS = [*TrainConfig.model_fields, "sync_interval", "epsilon_low", "learning_rat
 @given(st.lists(st.one_of(st.text(max_size=12), st.builds("{}={}".format, st.sampled_from(KEYS), st.text(max_size=8)))))
 def test_whatever_is_typed_gives_a_configuration_or_a_sentence(overrides: list[str]) -> None:
     try:
-        load("on_policy", overrides)
+        load_settings("on_policy", overrides)
     except RatioscopeError as error:
         assert str(error)
 
@@ -203,16 +203,18 @@ def test_whatever_is_typed_gives_a_configuration_or_a_sentence(overrides: list[s
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_algorithm_takes_its_own_parameters(name: str) -> None:
     own = {
-        parameter: value + 1 if PARAMETERS[parameter].whole else value
+        parameter: value + 1 if ALGORITHM_PARAMETERS[parameter].whole else value
         for parameter, value in ALGORITHMS[name].parameters.items()
     }
-    config = load("on_policy", [f"algorithm={name}", *(f"{parameter}={value}" for parameter, value in own.items())])
+    config = load_settings(
+        "on_policy", [f"algorithm={name}", *(f"{parameter}={value}" for parameter, value in own.items())]
+    )
     assert config.algorithm.parameters == config.parameters == own
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_a_configuration_survives_the_manifest(preset: str) -> None:
-    config = load(preset, ["pace=1", "learning_rate=1"])
+    config = load_settings(preset, ["pace=1", "learning_rate=1"])
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 
@@ -231,4 +233,4 @@ def test_a_configuration_survives_the_manifest(preset: str) -> None:
     ],
 )
 def test_a_run_is_named_after_what_makes_it_special(preset: str, overrides: list[str], name: str) -> None:
-    assert load(preset, overrides).run_name() == name
+    assert load_settings(preset, overrides).run_name() == name

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from ratioscope.trainer.settings.load import load
+from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training.loop import Trainer
 from tests.making.training import table
 
@@ -34,7 +34,7 @@ def curves(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> dict[s
     found = {}
     for algorithm in ("reinforce", *CLIPPED):
         folder: Path = tmp_path_factory.mktemp("figure_3") / algorithm
-        config = load(
+        config = load_settings(
             "sync_interval",
             [
                 f"algorithm={algorithm}",

@@ -18,7 +18,7 @@ from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder
 from ratioscope.schema import FileName
 from ratioscope.trainer.training import checkpoint, record
 from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
-from ratioscope.trainer.training.loop import Trainer, configuration_of
+from ratioscope.trainer.training.loop import Trainer, configuration_to_resume
 from ratioscope.trainer.training.update import Learner
 from tests.making.train_until_killed import RUNS
 from tests.making.training import RESUMABLE, same_tables, small, table, train
@@ -35,7 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
 
 def go_on(folder: Path, **options: Callable[[], bool]) -> str:
     """Resume as the command line does: with the configuration that the run itself holds."""
-    return train(configuration_of(folder, []), folder, resume=True, **options).status
+    return train(configuration_to_resume(folder, []), folder, resume=True, **options).status
 
 
 def stop_after(updates: int) -> Callable[[], bool]:
@@ -50,7 +50,7 @@ def last_step_on_disk(folder: Path) -> int:
 
 def next_update(folder: Path) -> int:
     """Where the checkpoint would go on."""
-    state = checkpoint.load(folder)
+    state = checkpoint.load_checkpoint(folder)
     return 0 if state is None else int(state["next_update"])
 
 
@@ -108,7 +108,7 @@ def test_a_step_that_is_computed_again_differently_is_refused_and_the_run_left_a
 ) -> None:
     folder = interrupt_after_eight(tmp_path / "run")
     if change == "other weights":
-        state = checkpoint.load(folder)
+        state = checkpoint.load_checkpoint(folder)
         assert state is not None
         state["model"] = {name: weight * 1.01 for name, weight in state["model"].items()}
         checkpoint.save(folder, state)
@@ -120,7 +120,7 @@ def test_a_step_that_is_computed_again_differently_is_refused_and_the_run_left_a
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     found = "its log-probabilities differ by more than 0.001 nats" if change == "other weights" else "other tokens"
     with pytest.raises(RatioscopeError, match=rf"update 6 was computed again, and it is not the one .*: {found}"):
-        train(configuration_of(folder, ["updates=20"]), folder, resume=True)
+        train(configuration_to_resume(folder, ["updates=20"]), folder, resume=True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert (Manifest.read(folder).status, Manifest.read(folder).planned_updates) == ("interrupted", UPDATES)
 
@@ -180,7 +180,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Killed
             refusals = {}
             for name in RUNS:
                 with pytest.raises(RunFormatError) as refused:
-                    Trainer(configuration_of(folder / name, []), folder / name, resume=True)
+                    Trainer(configuration_to_resume(folder / name, []), folder / name, resume=True)
                 refusals[name] = str(refused.value)
         finally:
             process.send_signal(signal.SIGKILL)
@@ -226,7 +226,7 @@ def test_a_killed_asynchronous_run_goes_on_from_its_checkpoint_and_what_came_aft
     assert pc.all(pc.less_equal(tokens["behavior_version"], tokens["step"])).as_py()
     assert multiprocessing.active_children() == []
     with pytest.raises(RatioscopeError, match=r"its updates cannot be repeated to add more\. Start a new run\.$"):
-        configuration_of(folder, ["updates=20"])
+        configuration_to_resume(folder, ["updates=20"])
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -242,7 +242,7 @@ def test_no_step_is_written_twice(whole: Path) -> None:
 def test_more_updates_may_be_asked_for_and_are_remembered(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(small(*RESUMABLE, "updates=5"), folder, should_stop=stop_after(4))
-    longer = configuration_of(folder, [f"updates={UPDATES}"])
+    longer = configuration_to_resume(folder, [f"updates={UPDATES}"])
     assert train(longer, folder, resume=True, should_stop=stop_after(2)).status == "interrupted"
     assert Manifest.read(folder).planned_updates == UPDATES
     assert go_on(folder) == "finished"
@@ -254,21 +254,21 @@ def test_a_finished_run_may_be_made_longer(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(small(*RESUMABLE, "updates=9"), folder)
     assert not (folder / CHECKPOINT_NAME).exists()
-    assert train(configuration_of(folder, [f"updates={UPDATES}"]), folder, resume=True).status == "finished"
+    assert train(configuration_to_resume(folder, [f"updates={UPDATES}"]), folder, resume=True).status == "finished"
     assert same_tables(folder, whole)
 
 
 def test_a_finished_run_that_is_not_made_longer_has_nothing_left_to_do(whole: Path) -> None:
     for overrides in ([], ["updates=3"], [f"updates={UPDATES}"]):
         with pytest.raises(RatioscopeError, match=rf"has finished its {UPDATES} updates; set updates=N for more\.$"):
-            configuration_of(whole, overrides)
+            configuration_to_resume(whole, overrides)
 
 
 @pytest.mark.parametrize("override", ["seed=3", "algorithm=reinforce", "optimiser.learning_rate=1", "updates"])
 def test_nothing_else_may_change(tmp_path: Path, override: str) -> None:
     train(small("updates=2"), tmp_path / "run", should_stop=stop_after(1))
     with pytest.raises(RatioscopeError, match=r"only updates, pace|not of the form key=value"):
-        configuration_of(tmp_path / "run", [override])
+        configuration_to_resume(tmp_path / "run", [override])
 
 
 def test_a_run_from_before_wrong_answers_were_taught_keeps_its_start(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_run_from_before_wrong_answers_were_taught_keeps_its_start(tmp_path: P
     for expected in (0.4, 1.0):
         producer = {"name": record.PRODUCER}
         RunRecorder(tmp_path / str(expected), producer=producer, extra={"config": config}).close("interrupted")
-        assert configuration_of(tmp_path / str(expected), []).warm_start.right_share == expected
+        assert configuration_to_resume(tmp_path / str(expected), []).warm_start.right_share == expected
         config["warm_start"].pop("right_share", None)
 
 
@@ -285,12 +285,12 @@ def test_a_run_of_another_producer_is_not_resumed(tmp_path: Path, config: object
     extra = {} if config is None else {"config": config}
     RunRecorder(tmp_path / "run", producer={"name": "some other trainer"}, extra=extra).close("interrupted")
     with pytest.raises(RatioscopeError, match=r"not a run of the built-in trainer, it cannot be resumed\.$"):
-        configuration_of(tmp_path / "run", [])
+        configuration_to_resume(tmp_path / "run", [])
 
 
 def test_a_folder_that_holds_no_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match=r"not a run, it has no run.json\.$"):
-        configuration_of(tmp_path, [])
+        configuration_to_resume(tmp_path, [])
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint"])
@@ -299,13 +299,13 @@ def test_a_damaged_checkpoint_is_one_clear_sentence(tmp_path: Path, damage: byte
     train(small("updates=3"), folder, should_stop=stop_after(1))
     (folder / CHECKPOINT_NAME).write_bytes(damage)
     with pytest.raises(RatioscopeError, match=r"checkpoint.pt: cannot be read \(\w+\); delete it"):
-        Trainer(configuration_of(folder, []), folder, resume=True)
+        Trainer(configuration_to_resume(folder, []), folder, resume=True)
 
 
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     torch.save({"next_update": Path("anything but numbers")}, tmp_path / CHECKPOINT_NAME)
     with pytest.raises(RatioscopeError, match="cannot be read"):
-        checkpoint.load(tmp_path)
+        checkpoint.load_checkpoint(tmp_path)
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(whole: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from ratioscope import Manifest, schema
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.what_if import apply, load, own_rule
+from ratioscope.analysis.what_if import apply, load_tokens, own_rule
 from ratioscope.filters import FILTERS
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES
 from ratioscope.trainer.algorithms.parameters import taken_by
@@ -207,7 +207,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(recorded: Run
 @every_algorithm
 def test_the_own_rule_of_an_algorithm_gives_its_logged_clipping(recorded: Run, algorithm: str) -> None:
     run = open_run(recorded(algorithm).folder)
-    own, tokens = own_rule(run), load(run)
+    own, tokens = own_rule(run), load_tokens(run)
     declared = ALGORITHMS[algorithm]
     if declared.filter != "none" and (declared.gate != "none" or FILTERS[declared.filter].updates):
         assert own.rule is None and declared.filter in own.reason
@@ -226,7 +226,7 @@ def test_the_own_rule_of_an_algorithm_gives_its_logged_clipping(recorded: Run, a
 @every_kind
 def test_ratios_are_those_of_the_loss(recorded: Run, algorithm: str) -> None:
     run = recorded(algorithm)
-    tokens = load(open_run(run.folder), 2, 2)
+    tokens = load_tokens(open_run(run.folder), 2, 2)
     expected = logged_ratios(run, steps_of(run.folder)[2])
     level = tokens.level(ALGORITHMS[algorithm].level).ratios
     for found, used in zip(level, expected, strict=True):
