@@ -5,7 +5,7 @@
     background.write_all()
     background.finish(gives_up)
 
-Its queue is bounded, so a slow disk slows down whoever hands things over. What a file system refuses for a while, as
+Its queue is bounded, so a slow disk slows down who hands things over. What a file system refuses for a while, as
 a disk that is full, is tried again with the next write; any other error ends the writing, and is kept.
 """
 

@@ -69,7 +69,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule finds in a run, or a check in its log; of a check also that it passed, or why it could not look."""
+    """What a rule finds in a run, or a check in its log; of a check also that it passed, or had nothing to look at."""
 
     sentence: str
     """What, where, and what was measured; why, when nothing could be checked."""

@@ -62,7 +62,7 @@ def test_the_new_algorithm_trains_and_its_gate_is_replayed(found: dict[str, Any]
 
 def test_the_new_gate_filter_and_weight_are_offered_in_their_words(found: dict[str, Any]) -> None:
     pages = found["pages"]
-    assert {"seam: stop what falls below a floor", "filter: seam, the oldest tokens"} <= set(pages["gates"])
+    assert {"seam: a floor", "filter: seam, the oldest tokens"} <= set(pages["gates"])
     assert "seam: the root of the ratio" in pages["weights"]
     assert pages["slider"] == ["$F$ smallest ratio", 0.99]
     assert pages["filtered"] == ["seam_filter", "seam_weight"]
