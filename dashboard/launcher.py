@@ -21,7 +21,7 @@ from starlette.websockets import WebSocketClose
 from streamlit import config
 from streamlit.web import bootstrap
 
-from ratioscope.dashboard import login, theme, views, warming
+from ratioscope.dashboard import login, theme, warming
 from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.plot import PLOTLY_ADDRESS, PLOTLY_FILE
 from ratioscope.dashboard.demo import demo
@@ -115,9 +115,10 @@ async def _first_page(request: Request) -> RedirectResponse:
 
 
 def _pages() -> list[Route]:
-    """The address of each page by its name, that of the first one too."""
+    """The address of each page by its name, that of the first one too. To import their modules would take a second."""
     first = "start" if demo() else "runs"
-    names = {module.name for module in iter_modules(views.__path__)} - {first}
+    folders = [str(Path(__file__).with_name(name)) for name in ("sections", "views")]
+    names = {module.name for module in iter_modules(folders)} - {first}
     return [Route(f"/{first}", _first_page), *(Route(f"/{name}", _page) for name in sorted(names))]
 
 

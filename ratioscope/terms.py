@@ -1,7 +1,7 @@
-"""Terms: what is added up for a metric, as an expression over columns that everybody renders for himself.
+"""Terms: what is added up for a metric, as an expression over columns of which each reader makes its own.
 
     Mean(case(LOG_RHO < 0, -LOG_RHO, 0))          # in a catalogue entry
-    evaluate(term, {"log_rho": tensor}, torch)    # of arrays: numpy or torch
+    evaluate_term(term, {"log_rho": tensor}, torch)    # of arrays: numpy or torch
 
 SQL and the compiled scan make text of the same term (`analysis/summary/rendering.py`). The functions at the end keep
 their digits where a log-ratio is tiny, which is where on-policy data live, and stay defined at a ratio of 0: they are

@@ -109,7 +109,7 @@ def _keys(tree: ast.Module, name: str) -> Iterator[str]:
 def _of_frameworks() -> Iterator[str]:
     """Names of the frameworks' numbers, read from the source: importing them would import pandas."""
     for module in _keys(_frameworks("__init__"), "DIALECTS"):
-        yield from _called(_frameworks(module), "Reported")
+        yield from _called(_frameworks(module), "TheirNumber")
 
 
 def _frameworks(module: str) -> ast.Module:

@@ -287,7 +287,7 @@ CASES: tuple[Case, ...] = (
         plotted=("reward",),
     ),
     Case(
-        "compare.difference",
+        "compare.difference_figure",
         lambda m, mode, steps: comparison.difference_figure(
             difference_over(m.settings[0], m.settings[1], "reward")[0], "reward", mode, x=steps
         ),
@@ -362,7 +362,7 @@ CASES: tuple[Case, ...] = (
     Case("clipping.against", _against, plotted=("share",)),
     Case("clipping.gates", lambda m, mode, steps: _gates(mode), over_steps=False),
     Case("clipping.quadrant_bars", lambda m, mode, steps: _quadrants(mode), over_steps=False),
-    Case("clipping.sweep", lambda m, mode, steps: _sweep(m, mode), over_steps=False),
+    Case("clipping.sweep_figure", lambda m, mode, steps: _sweep(m, mode), over_steps=False),
     Case("staleness.lag_heat_map", _lags),
     Case(
         "staleness.one_lag_a_step",
