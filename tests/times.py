@@ -3,6 +3,7 @@
 Every run leaves its record, a JUnit file, in test-artifacts/; the time of what tests share is in that of the first one.
 """
 
+import os
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -37,4 +38,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        ended = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `| head`, which has read what it wanted; Python writes what is left when it ends
+        ended = 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(ended)
