@@ -41,7 +41,8 @@ class Window(LogEvidence):
         return Sample(rows[rows["step"].between(*self._steps)].reset_index(drop=True))
 
     def frame(self, sql: str) -> pd.DataFrame:
-        return self._whole.frame(sql)
+        """A query over all steps, which every window asks alike."""
+        return self._whole.once(sql, lambda: self._whole.frame(sql)).copy()
 
     def rows_where(self, condition: str, order: str = "") -> tuple[Example, ...]:
         return ()
