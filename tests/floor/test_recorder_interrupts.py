@@ -4,7 +4,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -43,12 +45,21 @@ _ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("interrupts", [1, 2, 4])
-@pytest.mark.parametrize("end", _ENDS)
-def test_no_step_is_lost(tmp_path: Path, end: str, interrupts: int) -> None:
-    program, status = _ENDS[end]
+_CASES = [(end, interrupts) for interrupts in (1, 2, 4) for end in _ENDS]
+
+
+class _Ended(NamedTuple):
+    """A run that was interrupted."""
+
+    folder: Path
+    code: int
+    said: str
+
+
+def _interrupted(folder: Path, end: str, interrupts: int) -> _Ended:
+    program, _ = _ENDS[end]
     with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM.format(steps=_STEPS, end=program), str(tmp_path / "run")],
+        [sys.executable, "-c", _PROGRAM.format(steps=_STEPS, end=program), str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
         assert child.stdout is not None and child.stdout.readline() == "now\n"
@@ -56,10 +67,25 @@ def test_no_step_is_lost(tmp_path: Path, end: str, interrupts: int) -> None:
             time.sleep(0.12)
             child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=60)
-    run = open_run(tmp_path / "run")
+    return _Ended(folder, child.returncode, said)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], _Ended]:
+    """Every case, all at the same time: what they do is wait for the disk."""
+    place = tmp_path_factory.mktemp("interrupted")
+    with ThreadPoolExecutor(len(_CASES)) as pool:
+        runs = [pool.submit(_interrupted, place / f"{end} {times}", end, times) for end, times in _CASES]
+        return {case: run.result() for case, run in zip(_CASES, runs, strict=True)}
+
+
+@pytest.mark.parametrize(("end", "interrupts"), _CASES)
+def test_no_step_is_lost(ended: dict[tuple[str, int], _Ended], end: str, interrupts: int) -> None:
+    folder, code, said = ended[end, interrupts]
+    run = open_run(folder)
     assert (run.last_step, run.problems) == (_STEPS - 1, ()), said
-    assert Manifest.read(tmp_path / "run").status == status, said
-    assert child.returncode != 0 or end == "without close", said
+    assert Manifest.read(folder).status == _ENDS[end][1], said
+    assert code != 0 or end == "without close", said
 
 
 def test_a_disk_that_hangs_is_given_up_and_the_run_is_not_called_finished(tmp_path: Path) -> None:
