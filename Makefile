@@ -7,7 +7,10 @@ MINUTES ?= 10
 # A file's tests share what they have trained, so they stay in one process; one thread each, so that the processes fit.
 # Tests start a hundred Pythons: bytecode is kept even where the environment says that it is not.
 PYTEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
-PYTEST_PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# What a test has written goes with it: pytest would keep it, and delete the 30,000 files of an older run one by one from
+# the disk when all tests have ended.
+PYTEST_PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+  -o tmp_path_retention_policy=failed
 
 .PHONY: demo test test-times quick check format docs benchmark fuzz sample-runs audit clean
 
