@@ -1,5 +1,6 @@
 """What the tests of the trainer share: one thread, a policy that can add a little, a recorded run an algorithm."""
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors that need not import anything."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
 
 
 @pytest.fixture(scope="package")

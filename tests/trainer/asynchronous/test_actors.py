@@ -46,13 +46,6 @@ def interrupt_actors() -> None:
         os.kill(actor.pid, signal.SIGINT)
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors that need not import anything."""
-    fork = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
-
-
 def test_a_run_whose_actors_got_ctrl_c_trains_to_its_end_and_leaves_no_process_behind(asynchronous: Recorded) -> None:
     assert asynchronous.status == "finished"
     assert Manifest.read(asynchronous.folder).status == "finished"

@@ -113,6 +113,7 @@ def test_a_stopped_run_goes_on_with_the_same_ones(tmp_path: Path) -> None:
     assert same_tables(folder, whole.folder)
 
 
+@pytest.mark.usefixtures("forked")
 def test_actors_hold_out_what_they_sampled_for_other_prompts(tmp_path: Path) -> None:
     run = train(small("actors=1", "updates=3", "held_out_groups=2", "exact=true", "top_k=4"), tmp_path / "run")
     batch, held = split(run.folder, "sequences")
