@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.inert import one_line, safe
-from ratioscope.whole_files import replace_atomically
+from ratioscope.storage.whole_files import replace_atomically
 
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 60, 4_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import WARM_START, Manifest
+from ratioscope.run_format.manifest import WARM_START, Manifest
 
 # What one can see meanwhile, in which sample run, and its icon. The packages hold these runs.
 GUIDED = (

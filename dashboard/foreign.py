@@ -19,7 +19,7 @@ from typing import IO
 from ratioscope.analysis.importers.detect import FoundSource, search
 from ratioscope.dashboard.roots import check_imports, imports_of
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
 from ratioscope.storage.places import Remote
 
 LOOK_SECONDS = 2.0

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ratioscope.cache import cache_folder, distrusted, own_folder
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import cache_folder, distrusted, own_folder
 from ratioscope.storage.places import place
 
 _VARIABLE = "RATIOSCOPE_ROOTS"

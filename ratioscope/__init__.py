@@ -4,8 +4,8 @@
     from ratioscope import open_run         # look at one: numbers, findings, figures, report
     from ratioscope import catalogue        # what every number means
 
-`schema`, `manifest` and `recorder` need pyarrow and the standard library only; `ratios`, `gates`, `weights` and
-`metrics` (the step's numbers inside a training loop) import torch; `open_run` needs `pip install
+`run_format` and `recorder` need pyarrow and the standard library only; `rules` and `metrics` (the step's numbers
+inside a training loop) import torch; `open_run` needs `pip install
 "ratioscope[dashboard]"`.
 """
 
@@ -17,8 +17,8 @@ from ratioscope.extras import needing
 
 if TYPE_CHECKING:
     from ratioscope.dashboard.notebook import open_run as open_run
-    from ratioscope.manifest import Manifest as Manifest
     from ratioscope.recorder import RunRecorder as RunRecorder
+    from ratioscope.run_format.manifest import Manifest as Manifest
     from ratioscope.stopping import stop_on_critical as stop_on_critical
 
     __version__: str
@@ -35,7 +35,7 @@ __all__ = [
 
 
 # Imported when they are asked for: pyarrow takes its time, in which a command could not be interrupted.
-_LAZY = {"Manifest": "manifest", "RunRecorder": "recorder", "stop_on_critical": "stopping"}
+_LAZY = {"Manifest": "run_format.manifest", "RunRecorder": "recorder", "stop_on_critical": "stopping"}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from ratioscope.manifest import HEARTBEAT_SECONDS
-from ratioscope.whole_files import reason_of
+from ratioscope.run_format.manifest import HEARTBEAT_SECONDS
+from ratioscope.storage.whole_files import reason_of
 
 # What a file system says that may be otherwise in a while: no room, too many open files, a server that is away.
 PASSING = frozenset({

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ratios import log_ratio
-from ratioscope.schema import LARGEST_LOG_PROBABILITY
+from ratioscope.rules.ratios import log_ratio
+from ratioscope.run_format.schema import LARGEST_LOG_PROBABILITY
 from ratioscope.tensors import Tensor, torch
 
 

@@ -6,9 +6,10 @@
             ...
             recorder.record_step(step, tokens=..., sequences=..., scalars={"policy_version": step, "loss": loss})
 
-Columns are those of `ratioscope.schema` (without `step`): anything pyarrow turns into an array, or torch tensors. They
-are checked and copied before the call returns; a background thread sorts, compresses and writes. Its queue is bounded:
-a slow disk slows the trainer down and never fills the memory; what a disk refuses for a while waits, in bounded memory.
+Columns are those of `ratioscope.run_format.schema` (without `step`): anything pyarrow turns into an array, or torch
+tensors. They are checked and copied before the call returns; a background thread sorts, compresses and writes. Its
+queue is bounded: a slow disk slows the trainer down and never fills the memory; what a disk refuses for a while waits,
+in bounded memory.
 A `kill -9` loses the steps that were not flushed yet and nothing else; so does a SIGTERM that the program does not
 handle. Ctrl-C waits for the last steps. A program that ends without `close` loses nothing: its end closes the recorder
 and says so.
@@ -30,17 +31,25 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratioscope import schema
 from ratioscope.background import Background
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.interrupts import held_interrupts
-from ratioscope.manifest import MANIFEST_NAME, Manifest, now
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest, now
+from ratioscope.run_format.table_files import (
+    LAST_STEP,
+    Columns,
+    by_key,
+    check_columns,
+    copied,
+    leftovers,
+    write_table_file,
+)
+from ratioscope.run_format.vocabulary import VocabularyFile
+from ratioscope.run_format.writers import Seat, already_there, as_it_is, way_out, writers_of
 from ratioscope.storage.places import Remote, place
 from ratioscope.storage.spool import Spool
-from ratioscope.table_files import LAST_STEP, Columns, by_key, check_columns, copied, leftovers, write_table_file
-from ratioscope.vocabulary import VocabularyFile
-from ratioscope.whole_files import reason_of, replace_atomically
-from ratioscope.writers import Seat, already_there, as_it_is, way_out, writers_of
+from ratioscope.storage.whole_files import reason_of, replace_atomically
 
 FLUSH_ROWS = 250_000
 # Seconds that the end of a program, or somebody who pressed Ctrl-C, waits for a disk that hangs.

@@ -4,8 +4,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from ratioscope.bounds import SETTINGS_BYTES, read_whole
 from ratioscope.errors import RatioscopeError, first_line
+from ratioscope.storage.bounds import SETTINGS_BYTES, read_whole
 
 
 def read_toml(file: Path, *, missing: str = "") -> dict[str, Any]:

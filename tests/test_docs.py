@@ -14,7 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import ENTRIES, THRESHOLDS
 from ratioscope.dashboard import cli
 from ratioscope.dashboard.cli import completion
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings.load import load_settings
 from tests.making import docs, questions

@@ -111,7 +111,7 @@ def _module(source: str) -> str:
         ("dashboard/views/x.py", "import streamlit", set()),
         ("dashboard/views/x.py", "from ratioscope.trainer.training.loop import Trainer", {"trainer"}),
         ("dashboard/cli/training.py", "from ratioscope.trainer.training.loop import Trainer", set()),
-        ("ratioscope/x.py", "import ratioscope.schema\nimport ratioscope.analysis.runs.store", {"analysis"}),
+        ("ratioscope/x.py", "import ratioscope.run_format.schema\nimport ratioscope.analysis.runs.store", {"analysis"}),
         ("trainer/x.py", "from ratioscope.analysis import summary", {"analysis"}),
     ],
 )
@@ -119,7 +119,9 @@ def test_the_check_finds_what_it_looks_for(source: str, text: str, found: set[st
     assert violations(source, text) == found
 
 
-@pytest.mark.parametrize("module", ["ratioscope", "ratioscope.schema", "ratioscope.manifest", "ratioscope.recorder"])
+@pytest.mark.parametrize(
+    "module", ["ratioscope", "ratioscope.run_format.schema", "ratioscope.run_format.manifest", "ratioscope.recorder"]
+)
 def test_the_floor_needs_pyarrow_and_the_standard_library_only(module: str) -> None:
     blocked = ["torch", "duckdb", "streamlit", "pandas", "transformers", "scipy", "plotly"]
     code = f"import sys; sys.modules.update(dict.fromkeys({blocked})); import {module}"

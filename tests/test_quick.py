@@ -15,7 +15,7 @@ def graph() -> grimp.ImportGraph:
 @pytest.mark.parametrize(
     ("path", "test"),
     [
-        ("ratioscope/gates.py", "tests.floor.test_gates"),
+        ("ratioscope/rules/gates.py", "tests.floor.test_gates"),
         ("analysis/summary/optional_sums.sql", "tests.analysis.summary.test_brute_force"),
         ("dashboard/views/drift.py", "tests.dashboard.test_drift"),
         ("trainer/settings/presets/on_policy.toml", "tests.trainer.settings.test_checks"),
@@ -30,7 +30,7 @@ def test_a_change_reaches_the_tests_of_it(graph: grimp.ImportGraph, path: str, t
 
 
 def test_the_tests_of_a_module_come_before_those_of_its_users(graph: grimp.ImportGraph) -> None:
-    found = by_distance(["ratioscope/gates.py"], graph)
+    found = by_distance(["ratioscope/rules/gates.py"], graph)
     assert found.index("tests.floor.test_gates") < found.index("tests.test_one_story")
     assert by_distance(["README.md", "a file that is gone.py"], graph) == []
 

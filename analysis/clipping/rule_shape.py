@@ -14,10 +14,10 @@ from ratioscope.analysis.clipping.quadrants import QUADRANTS
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.what_if import STOPPING, Rule, RuleOutcome, Tokens, tokens_of
 from ratioscope.analysis.what_if.judging import judge_tokens
-from ratioscope.filters import FilterRow
-from ratioscope.parameters import Judged
+from ratioscope.rules.filters import FilterRow
+from ratioscope.rules.parameters import Judged
+from ratioscope.rules.weights import WEIGHTS
 from ratioscope.tails import Array
-from ratioscope.weights import WEIGHTS
 
 # Even in asinh(log ratio / 0.01), as the heat map of ratios: fine near 1, logarithmic far from it.
 _FINEST = 0.01

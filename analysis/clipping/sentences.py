@@ -7,8 +7,8 @@ from ratioscope.analysis.findings.course import sync_period, why_missing
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.gates import GATES, GateKind
-from ratioscope.manifest import Manifest
+from ratioscope.rules.gates import GATES, GateKind
+from ratioscope.run_format.manifest import Manifest
 
 SHARES = ("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
           "clip_fraction_negative")  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from ratioscope.analysis.compare.configuration import UNSET, configuration_of
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.tasks import is_task_key
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 ComponentKind = Literal["part", "parameters", "setting"]
 

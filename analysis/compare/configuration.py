@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ratioscope.analysis.runs.store import Run
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 UNSET = "-"
 

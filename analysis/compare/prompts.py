@@ -15,7 +15,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, cluster_interval
 from ratioscope.notes import Kind, Note
-from ratioscope.schema import SEQUENCES
+from ratioscope.run_format.schema import SEQUENCES
 
 _REWARDS = """
 select step, prompt_id, avg(reward) as reward, count(*) as responses from sequence

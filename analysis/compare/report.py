@@ -22,7 +22,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 from ratioscope.notes import remark
-from ratioscope.schema import SCHEMA_VERSION
+from ratioscope.run_format.schema import SCHEMA_VERSION
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from math import inf
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.schema import SEQUENCES
+from ratioscope.run_format.schema import SEQUENCES
 
 # A reward with more values than these is taken for a continuous one, of which the values say nothing.
 _MOST_VALUES = 6

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ratioscope.analysis.compare.changed_component import changed_component, configured_in, differing_settings
 from ratioscope.analysis.compare.grouping import schedule_words
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 SEED = "seed"
 

@@ -9,8 +9,8 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.gates import GateKind
-from ratioscope.parameters import Judged
+from ratioscope.rules.gates import GateKind
+from ratioscope.rules.parameters import Judged
 
 _FRACTIONS = {
     "clip_fraction": "all tokens",

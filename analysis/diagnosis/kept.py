@@ -15,8 +15,8 @@ from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import FirstLast, Window
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.cache import Entry, entry_of
 from ratioscope.notes import Kind, Note
+from ratioscope.storage.cache import Entry, entry_of
 
 # The checks take about a second for a million tokens. A live run is judged again whenever it has news.
 CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000

@@ -16,7 +16,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import ENGINE_DEFAULTS, TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
-from ratioscope.schema import DROPPED
+from ratioscope.run_format.schema import DROPPED
 
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""

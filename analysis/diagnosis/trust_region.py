@@ -15,7 +15,7 @@ from ratioscope.analysis.drift.feasibility import (
 from ratioscope.analysis.findings.facts import PPO
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.parameters import Judged
+from ratioscope.rules.parameters import Judged
 
 # An infeasible share below this is a handful of states.
 _TRIFLE = 0.01

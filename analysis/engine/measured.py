@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ratioscope import schema
 from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
 from ratioscope.catalogue import THRESHOLDS
-from ratioscope.parameters import Judged
+from ratioscope.rules.parameters import Judged
+from ratioscope.run_format import schema
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from enum import Enum
 from ratioscope.analysis.engine.signature import Like
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 
 class Purpose(Enum):

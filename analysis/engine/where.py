@@ -15,7 +15,7 @@ import pandas as pd
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.schema import SEQUENCES, TOKENS
+from ratioscope.run_format.schema import SEQUENCES, TOKENS
 
 HALF = 0.5
 # Half of the distance in half of the tokens is nowhere in particular; in so much less of them it sits somewhere.

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import added_up
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
 from ratioscope.errors import unknown
 from ratioscope.metric import SAMPLED, not_logged
 from ratioscope.notes import Kind, Note
+from ratioscope.run_format import schema
 
 Need = tuple[str, ...]
 """Columns, one of which must be logged. Those of other tables than tokens are written with their table."""

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ratioscope.analysis.findings.facts import Cause, Facts
-from ratioscope.gates import GATES, GateRow
-from ratioscope.manifest import Manifest
-from ratioscope.parameters import Judged
-from ratioscope.weights import WEIGHTS, WeightRow
+from ratioscope.rules.gates import GATES, GateRow
+from ratioscope.rules.parameters import Judged
+from ratioscope.rules.weights import WEIGHTS, WeightRow
+from ratioscope.run_format.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.definition import TheirNumber
 from ratioscope.errors import unknown
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 # Trackers put these before what a trainer logs: train/clip_ratio/high_mean, ppo_actor/update/approx_kl/avg.
 _PREFIXES = ("train/", "eval/", "ppo_actor/update/", "ppo_actor/", "actor/update/")

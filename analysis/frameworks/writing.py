@@ -11,7 +11,7 @@ from ratioscope.analysis.frameworks.naming import Named, numbers_near
 from ratioscope.analysis.frameworks.translation import Agreement, TranslatedNumber, Translation
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import ENTRIES
-from ratioscope.schema import SCHEMA_VERSION
+from ratioscope.run_format.schema import SCHEMA_VERSION
 
 HEADINGS = {
     Agreement.EQUAL: "The same number in every step",

@@ -10,7 +10,7 @@ from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.recognised import Lacking, lacking_framework
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, first_line, unknown
-from ratioscope.manifest import MANIFEST_NAME
+from ratioscope.run_format.manifest import MANIFEST_NAME
 
 # Folders below the one that is named are looked into so deep, and no more than so many of them.
 _DEPTH, _MOST_FOLDERS = 2, 200

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope import bounds
 from ratioscope.analysis.importers.source import Reading
+from ratioscope.storage import bounds
 
 # Without it the same objects, at a fifth of the speed.
 simdjson: Any = import_module("simdjson") if find_spec("simdjson") else None

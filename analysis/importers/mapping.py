@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope import schema
 from ratioscope.analysis.importers import tables, unpadded
 from ratioscope.analysis.importers.mapping_file import MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
 from ratioscope.analysis.importers.tables import NotYetError, RowRange
 from ratioscope.errors import RatioscopeError, unknown
+from ratioscope.run_format import schema
 
 # What pages are about; what of it is not mapped is said to be missing.
 _WANTED = {

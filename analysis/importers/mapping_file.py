@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ratioscope import schema
 from ratioscope.errors import RatioscopeError, unknown
-from ratioscope.manifest import Manifest
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import Manifest
 from ratioscope.toml_file import read_toml
 
 Layout = Literal["lists", "rows"]

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope import bounds
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import first_line
+from ratioscope.storage import bounds
 
 ALLOW = "--allow-pickle"
 _MOST_REPEATED = 100_000_000

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ratioscope import bounds
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.side_by_side import side_by_side
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import table_rows
+from ratioscope.storage import bounds
 
 Record = Mapping[str, Any]
 Row = tuple[str, str, Callable[[Any], Any]]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ratioscope.analysis.importers.pickles import torch_file
 from ratioscope.analysis.importers.source import Importer, Reading, Sign
 from ratioscope.analysis.importers.values import config, first_object
-from ratioscope.bounds import check_kind
+from ratioscope.storage.bounds import check_kind
 
 # So many files are put in order to look at the first.
 _MOST_FILES = 1_000

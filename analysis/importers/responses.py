@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratioscope import schema
 from ratioscope.analysis.importers.flatten import flattened
 from ratioscope.analysis.importers.source import SURPRISES, BadLine, Reading, Step
 from ratioscope.analysis.importers.values import Ordinals, as_part
-from ratioscope.table_files import Columns
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import Columns
 
 Values = Sequence[float] | NDArray[Any]
 _LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import RatioscopeError, first_line
-from ratioscope.table_files import Columns
+from ratioscope.run_format.table_files import Columns
 
 SURPRISES = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError)
 """What values of another kind than an importer counts on raise, somewhere."""

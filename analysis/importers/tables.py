@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import bounds
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.mapping_file import TableMap
 from ratioscope.analysis.importers.side_by_side import side_by_side
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import RatioscopeError, first_line, unknown
+from ratioscope.storage import bounds
 from ratioscope.storage.parquet import footer, read_schema
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ratioscope import schema
 from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.analysis.importers.tables import RowRange
 from ratioscope.analysis.importers.values import as_number
+from ratioscope.run_format import schema
 
 Columns = dict[str, Any]
 Ints = NDArray[np.int64]

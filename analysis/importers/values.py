@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratioscope import bounds
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import first_line
+from ratioscope.storage import bounds
 from ratioscope.storage.parquet import read_rows
 
 _LARGEST_FIRST_LINE = 64_000_000

@@ -17,13 +17,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ratioscope import schema
 from ratioscope.analysis.importers.detect import FoundSource
 from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.manifest import MANIFEST_NAME, Manifest
 from ratioscope.recorder import RunRecorder
-from ratioscope.table_files import check_step
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
+from ratioscope.run_format.table_files import check_step
 
 Texts = Callable[[int], str]
 

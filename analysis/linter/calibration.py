@@ -7,7 +7,6 @@ the entropy of the current policy is the mean of its -log p over its own tokens:
 
 import numpy as np
 
-from ratioscope import schema
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
@@ -16,6 +15,7 @@ from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.responses import repeated
 from ratioscope.analysis.linter.signatures import truncated_support
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.run_format import schema
 
 # Healthy logs stay within 3; raw log-probabilities of a tempered sampler reach 30 to 120.
 LARGEST_Z = 5.0

@@ -4,13 +4,13 @@ that cannot be computed for want of a column."""
 import pandas as pd
 import pyarrow as pa
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import added_up
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind, Note
+from ratioscope.run_format import schema
 
 
 def declared_columns(run: Run) -> pd.DataFrame:

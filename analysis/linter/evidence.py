@@ -22,7 +22,7 @@ from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import doubt
 from ratioscope.notes import Note
-from ratioscope.schema import LARGEST_LOG_PROBABILITY
+from ratioscope.run_format.schema import LARGEST_LOG_PROBABILITY
 from ratioscope.tails import reliance_of
 
 # Log-probability below which another column contradicts "certain".

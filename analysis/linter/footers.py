@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import LOG_PROBS, LogEvidence
+from ratioscope.run_format.table_files import counted_nonfinite
 from ratioscope.storage.parquet import read_table
-from ratioscope.table_files import counted_nonfinite
 
 _BELIEVED = (*LOG_PROBS, "advantage")
 
@@ -38,7 +38,8 @@ def footers(evidence: LogEvidence) -> list[Finding]:
             f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}: the "
             "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
             Severity.CRITICAL,
-            "Write changed tables with ratioscope.table_files.write_table_file, or without the old file's metadata.",
+            "Write changed tables with ratioscope.run_format.table_files.write_table_file, or without the old file's "
+            "metadata.",
             (estimated("values", hidden),),
             evidence.all_steps,
             tuple(sorted(columns)),

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from ratioscope import schema
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.run_format import schema
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 
-from ratioscope import schema
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
@@ -11,6 +10,7 @@ from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.run_format import schema
 
 # Responses below this probability hardly come twice; so many pairs beyond so many times what chance allows.
 UNLIKELY, LEAST_REPEATED, TIMES_CHANCE = 0.02, 5, 5.0

@@ -12,7 +12,6 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 
-from ratioscope import schema
 from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import smoothing_of
@@ -24,6 +23,7 @@ from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_variance
 from ratioscope.notes import remark
+from ratioscope.run_format import schema
 from ratioscope.tails import Array
 
 # Slopes below 0.01 (T within 1 %) change no ratio that matters.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ratioscope import schema
+from ratioscope.run_format import schema
 from ratioscope.storage.places import scan, unfollowed
 
 

@@ -20,13 +20,13 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values, counted, schema_of
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.unreadable import unreadable
+from ratioscope.run_format import schema
 from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import Remote
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratioscope import schema
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.analysis.runs.unreadable import unreadable
-from ratioscope.bounds import bomb, largest_bytes, too_large
-from ratioscope.cache import entry_of
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
-from ratioscope.manifest import MANIFEST_NAME, Manifest
-from ratioscope.seals import broken, is_sealed, not_text
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
+from ratioscope.run_format.seals import broken, is_sealed, not_text
+from ratioscope.storage.bounds import bomb, largest_bytes, too_large
+from ratioscope.storage.cache import entry_of
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import fetch_footers, footer, read_table
 from ratioscope.storage.places import Remote, place, scan, scan_below

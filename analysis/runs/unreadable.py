@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
-from ratioscope.seals import damaged_row_group
+from ratioscope.run_format.seals import damaged_row_group
 from ratioscope.storage.places import Remote
 
 

@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import schema_of
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.files import TableFile
@@ -25,7 +24,8 @@ from ratioscope.analysis.sql.worker import SCHEME
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
-from ratioscope.schema import Column
+from ratioscope.run_format import schema
+from ratioscope.run_format.schema import Column
 
 DERIVED = (
     Column("logp_sampled", pa.float32(), "what ratios divide by: logp_behavior, else logp_behavior_train", "nats"),

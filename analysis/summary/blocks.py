@@ -15,7 +15,7 @@ from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.partials import Tables, joined_partials, partials_of
 from ratioscope.analysis.summary.shards import missing, parts
 from ratioscope.analysis.summary.units import ScanUnit
-from ratioscope.cache import Entry, entry_of
+from ratioscope.storage.cache import Entry, entry_of
 
 UNITS = 64
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.compiled import KEYS
 from ratioscope.analysis.summary.sums import MADE, WITHIN, count_names, sum_columns, sum_names
 from ratioscope.metric import Grain
+from ratioscope.run_format import schema
 from ratioscope.storage.places import Remote
 from ratioscope.tails import Array
 from ratioscope.terms import Term, case, column, evaluate_term, known

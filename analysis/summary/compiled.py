@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import counted, schema_of
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.summary.kernels import installed, kernel, loaded
@@ -24,6 +23,7 @@ from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS, RankedRat
 from ratioscope.analysis.summary.rendering import python
 from ratioscope.analysis.summary.sums import count_names, sum_columns, sum_names
 from ratioscope.metric import Grain
+from ratioscope.run_format import schema
 from ratioscope.storage.places import Remote
 from ratioscope.terms import DEVIATION, DEVIATION_NEW, Term, case, column
 

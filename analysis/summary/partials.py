@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ratioscope import schema
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
@@ -31,10 +30,11 @@ from ratioscope.analysis.summary.merging import merged_groups, merged_histogram,
 from ratioscope.analysis.summary.order_statistics import RankedRatios, of_log_ratios, of_steps
 from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.units import ScanUnit
-from ratioscope.cache import Entry, entry_of
 from ratioscope.metric import SAMPLED
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import counted_nonfinite
+from ratioscope.storage.cache import Entry, entry_of
 from ratioscope.storage.parquet import footer
-from ratioscope.table_files import counted_nonfinite
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.
 _SCAN_TOKENS, _FEWEST_TOKENS = 4_000_000, 250_000

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from ratioscope.analysis.summary.partials import ScanEngine, kept, partials_of, threads
 from ratioscope.analysis.summary.units import ScanUnit
-from ratioscope.cache import kept_in
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import kept_in
 
 
 def parts(units: Sequence[ScanUnit]) -> list[ScanUnit]:

@@ -22,11 +22,11 @@ from ratioscope.analysis.summary.metrics import COUNTS, StepTable
 from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.partials import rewards_between
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
-from ratioscope.cache import Entry, entry_of
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.catalogue.denominators import RESPONSES
 from ratioscope.metric import Grain, not_logged
 from ratioscope.notes import Kind, Note, is_unreliable
+from ratioscope.storage.cache import Entry, entry_of
 
 LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
 """Metrics that are read from the steps table."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ratioscope import schema
 from ratioscope.analysis.runs.database import connect
 from ratioscope.analysis.runs.relations import relations, source
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.tokens.worst_sequences import group_of, sequence_tokens
+from ratioscope.run_format import schema
 
 # Responses of another run to one prompt: a prompt that comes back every few steps has many.
 MOST_RESPONSES = 100

@@ -9,8 +9,8 @@ A row whose logp_gate is no log-probability has no gate: numbers that depend on 
 
 import duckdb
 
-from ratioscope import schema
 from ratioscope.analysis.runs.database import query
+from ratioscope.run_format import schema
 
 
 def create_gated(connection: duckdb.DuckDBPyConnection) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 from ratioscope.analysis.what_if.permitted import permitted_drift, why_unbounded
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.analysis.what_if.tokens import Tokens, Weighted, gated, masked
-from ratioscope.filters import FILTERS
-from ratioscope.gates import Gate
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import Gate
+from ratioscope.rules.weights import WEIGHTS
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
-from ratioscope.weights import WEIGHTS
 
 
 class JudgedBlock(NamedTuple):

@@ -14,7 +14,7 @@ from ratioscope.analysis.what_if.numbers import MeasureCurve, Numbers, curve_of,
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tails import Top, merged, tops
 from ratioscope.analysis.what_if.tokens import EVERYTHING, StepsPart, Tokens
-from ratioscope.gates import Gate
+from ratioscope.rules.gates import Gate
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
 

@@ -8,9 +8,9 @@ tokens, and the optimiser may carry a ratio further.
 
 from ratioscope.analysis.what_if.rule import Rule
 from ratioscope.analysis.what_if.tokens import Tokens, masked
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES, Gate
-from ratioscope.ratios import LogRatios
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES, Gate
+from ratioscope.rules.ratios import LogRatios
 from ratioscope.tensors import Tensor
 
 

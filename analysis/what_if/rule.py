@@ -14,11 +14,11 @@ from typing import NamedTuple
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.errors import RatioscopeError, unknown
-from ratioscope.filters import FILTERS, FilterRow
-from ratioscope.gates import GATES, GateRow
-from ratioscope.parameters import Declared, inside_out
-from ratioscope.ratios import LEVELS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS, FilterRow
+from ratioscope.rules.gates import GATES, GateRow
+from ratioscope.rules.parameters import Declared, inside_out
+from ratioscope.rules.ratios import LEVELS
+from ratioscope.rules.weights import WEIGHTS
 
 STOPPING: dict[str, GateRow | FilterRow] = {**GATES} | {name: row for name, row in FILTERS.items() if not row.updates}
 """Everything that can stand in a rule's gate."""

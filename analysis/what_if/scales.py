@@ -1,6 +1,6 @@
 """Which values of a parameter are worth looking at, and how a rule is changed part by part.
 
-Ranges and scales are those of `ratioscope.parameters`.
+Ranges and scales are those of `ratioscope.rules.parameters`.
 """
 
 import math
@@ -11,9 +11,9 @@ import numpy as np
 
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.errors import RatioscopeError
-from ratioscope.filters import FILTERS
-from ratioscope.parameters import PARAMETERS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.parameters import PARAMETERS
+from ratioscope.rules.weights import WEIGHTS
 
 # Steps of a slider in each power of ten: fine where values are usual, few enough for the arrow keys.
 _FINE, _COARSE = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9), (1, 2, 3, 5)

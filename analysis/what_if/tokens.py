@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.filters import Rows
-from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.rules.filters import Rows
+from ratioscope.rules.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
 from ratioscope.terms import LOG_RHO, LOG_RHO_NEW, evaluate_term, ratio_distance

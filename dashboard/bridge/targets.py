@@ -17,7 +17,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.dashboard.bridge.numbers import PREFIX, StepNumbers
 from ratioscope.dashboard.watching.alerts import memory_place, safe_name
 from ratioscope.errors import RatioscopeError
-from ratioscope.whole_files import append_whole, replace_atomically
+from ratioscope.storage.whole_files import append_whole, replace_atomically
 
 STEP = f"{PREFIX}/step"
 

@@ -11,7 +11,7 @@ from ratioscope.dashboard.cli.common import Quiet, RunFolder, app, examples, ope
 from ratioscope.dashboard.terminal import print_line, working
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 TargetName = Literal["csv", "tensorboard", "trackio", "wandb"]  # of `TARGETS`
 

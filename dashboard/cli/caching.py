@@ -22,7 +22,7 @@ def cache(
     starts, converted models and what was sent as an alert are no entries of it and stay. A folder that everybody may
     write to, or that is another user's, is not used: name another one, or take the right to write from the others.
     """
-    from ratioscope.cache import cache_folder, forget, kept_now
+    from ratioscope.storage.cache import cache_folder, forget, kept_now
 
     kept = kept_now()
     if only is not None and not clear:

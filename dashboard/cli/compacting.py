@@ -21,7 +21,7 @@ def compact(
     No row is lost: meanwhile readers see the old files or the new ones, and a crash leaves the run whole. A run that is
     being written is refused. Partial sums of the new files are computed anew.
     """
-    from ratioscope.compaction import compact as compacted
+    from ratioscope.run_format.compaction import compact as compacted
 
     with working("Compacting", quiet) as progress:
         found = compacted(run, ended=ended, progress=progress)

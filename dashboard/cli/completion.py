@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from ratioscope.manifest import MANIFEST_NAME
+from ratioscope.run_format.manifest import MANIFEST_NAME
 
 # A folder with more runs than these is completed by its own name alone.
 _MOST_FOLDERS = 500
@@ -23,8 +23,8 @@ def grids(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """`algorithm=NAME`, `gate=NAME` and `weight=NAME` among the settings of a training."""
-    from ratioscope.gates import GATES
-    from ratioscope.weights import WEIGHTS
+    from ratioscope.rules.gates import GATES
+    from ratioscope.rules.weights import WEIGHTS
 
     known = {"algorithm": algorithm_names(), "gate": GATES, "weight": WEIGHTS}
     return _starting(incomplete, [f"{key}={name}" for key, names in known.items() for name in names])

@@ -147,10 +147,11 @@ def explain(
     ] = None,
 ) -> None:
     """What a metric, an algorithm or a finding is, with its source; which metric another framework's number is."""
-    from ratioscope import catalogue, schema
+    from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.analysis.linter import CHECKS
+    from ratioscope.run_format import schema
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, algorithms_table
 
     if what and (parts or ".py:" in what):

@@ -64,7 +64,7 @@ def partials(
     from ratioscope.analysis.summary.on_ray import on_ray
     from ratioscope.analysis.summary.partials import threads
     from ratioscope.analysis.summary.units import scan_units
-    from ratioscope.cache import cached_in, kept_in
+    from ratioscope.storage.cache import cached_in, kept_in
 
     number, of = _shard(shard)
     if engine not in ("threads", "ray"):

@@ -45,7 +45,7 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
     The sample runs are shown beside it. Ctrl-C is the usual way to stop both and ends them with exit code 0.
     """
     from ratioscope.dashboard import demo as demo_of
-    from ratioscope.manifest import now
+    from ratioscope.run_format.manifest import now
 
     for package in _TRAINER_PACKAGES:  # what is missing is said here; importing it is the trainer's, and takes seconds
         if find_spec(package) is None:
@@ -145,7 +145,7 @@ def ablate(
     Several values for a key make one run each. Finished runs are left as they are, interrupted ones resume. A
     study ends with its claims and whether these runs support them.
     """
-    from ratioscope.manifest import MANIFEST_NAME, Manifest
+    from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
     from ratioscope.trainer.settings.ablation import plan
 
     grid = plan(name, overrides or [])

@@ -23,7 +23,7 @@ from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
-from ratioscope.manifest import MANIFEST_NAME
+from ratioscope.run_format.manifest import MANIFEST_NAME
 from ratioscope.sources import linked
 
 # Markdown ends a formula that stands by itself only at a line of nothing but dollars; until there all is formula.

@@ -11,11 +11,11 @@ from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, v
 from ratioscope.dashboard.formats import escape, plain_number
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
-from ratioscope.filters import FILTERS
 from ratioscope.inert import safe
-from ratioscope.parameters import PARAMETERS
-from ratioscope.ratios import LEVELS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.parameters import PARAMETERS
+from ratioscope.rules.ratios import LEVELS
+from ratioscope.rules.weights import WEIGHTS
 
 QUERY = "rule"
 

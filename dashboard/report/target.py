@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME
+from ratioscope.run_format.manifest import MANIFEST_NAME
 
 FORMATS = (".html", ".pdf", ".md", ".json")
 

@@ -14,7 +14,7 @@ from ratioscope.dashboard.report.markdown import images, markdown, tables
 from ratioscope.dashboard.report.pdf import pdf
 from ratioscope.dashboard.report.target import check_target, check_target_folder
 from ratioscope.dashboard.sections.model import Report, records
-from ratioscope.whole_files import replace_atomically
+from ratioscope.storage.whole_files import replace_atomically
 
 
 def contents(report: Report, kind: str) -> bytes:

@@ -22,7 +22,7 @@ from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, in_numbers
 from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, named, over_steps_chart
 from ratioscope.notes import Kind
-from ratioscope.parameters import Judged
+from ratioscope.rules.parameters import Judged
 from ratioscope.sources import titled
 
 FORMS = (

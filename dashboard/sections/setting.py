@@ -9,7 +9,7 @@ from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Paragraph, Table
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, steps_in_words
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 _PARTS = ("algorithm", "schedule", "sampler", "model", "task", "optimiser")
 

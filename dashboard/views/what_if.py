@@ -43,7 +43,7 @@ from ratioscope.dashboard.session import session
 from ratioscope.dashboard.views.what_if_numbers import measure_value, rules_table, tiles
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
-from ratioscope.parameters import PARAMETERS
+from ratioscope.rules.parameters import PARAMETERS
 
 NO_RULE = Rule("none", {}, "none")
 USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})

@@ -15,13 +15,13 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from ratioscope import __version__
 from ratioscope.analysis.findings.news import SeverityByRule, reported_from_json, reported_to_json
-from ratioscope.cache import own_folder
 from ratioscope.dashboard.report.target import check_target_folder
 from ratioscope.dashboard.terminal import print_line
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe_values
-from ratioscope.manifest import now
-from ratioscope.whole_files import append_whole, replace_atomically
+from ratioscope.run_format.manifest import now
+from ratioscope.storage.cache import own_folder
+from ratioscope.storage.whole_files import append_whole, replace_atomically
 
 Alert = Mapping[str, Any]
 """As `analysis.findings.news.to_json` makes it."""

@@ -16,9 +16,9 @@ from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.sentences import overview_headline as answer_of
 from ratioscope.analysis.runs.store import run_signature
-from ratioscope.cache import entry_of
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import entry_of
 
 REWARD_POINTS = 40
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ratioscope.adapters.cost import Cost
-from ratioscope.manifest import MANIFEST_NAME, library_versions
 from ratioscope.recorder import RunRecorder
+from ratioscope.run_format.manifest import MANIFEST_NAME, library_versions
 from ratioscope.storage.places import Remote, place
 
 _LOG = logging.getLogger("ratioscope")

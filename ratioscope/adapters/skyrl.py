@@ -21,7 +21,7 @@ from skyrl.train.utils.callbacks import TrainingCallback
 
 from ratioscope.adapters.recording import Recording
 from ratioscope.adapters.tensors import MadeColumns, as_numpy, counts, group_numbers, token_columns, totals
-from ratioscope.manifest import library_versions
+from ratioscope.run_format.manifest import library_versions
 
 PRODUCER = "ratioscope skyrl callback"
 MASKED = "masked out of the loss"

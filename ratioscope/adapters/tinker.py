@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ratioscope.adapters.recording import Recording
 from ratioscope.adapters.tensors import MadeColumns, counts, group_numbers, sampling_versions, token_columns
-from ratioscope.manifest import library_versions
+from ratioscope.run_format.manifest import library_versions
 
 PRODUCER = "ratioscope tinker recorder"
 LONGEST_WAIT = 60.0

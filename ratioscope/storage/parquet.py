@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.bounds import check_kind, refuse, too_large
 from ratioscope.errors import RatioscopeError, VanishedError
+from ratioscope.storage.bounds import check_kind, refuse, too_large
 from ratioscope.storage.places import Remote
 from ratioscope.storage.ranges import RangeFile
 

@@ -1,7 +1,7 @@
 """Objects read by ranges: the parts of a file that are asked for, and as little as possible beside them.
 
 A Parquet file is cut where its column chunks begin and end, by its footer: to read a column of a row group moves these
-bytes and no others. What was read stays in the cache (`ratioscope.cache`), by address, size and time.
+bytes and no others. What was read stays in the cache (`ratioscope.storage.cache`), by address, size and time.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.cache import Entry
+from ratioscope.storage.cache import Entry
 from ratioscope.storage.clients import client
 from ratioscope.storage.failures import Truncated, attempted
 

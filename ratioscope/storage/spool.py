@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, Manifest
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.places import Remote
 

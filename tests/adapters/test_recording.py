@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.adapters.recording import Recording, closing
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 
 def write(recording: Recording, step: int, *, resumed: bool = False, **more: Any) -> None:

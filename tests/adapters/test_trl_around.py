@@ -18,8 +18,8 @@ from ratioscope.analysis.frameworks import theirs
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import Manifest
 from ratioscope.recorder import RunRecorder
+from ratioscope.run_format.manifest import Manifest
 from tests.adapters.trl_training import (
     GROUP,
     REUSE,

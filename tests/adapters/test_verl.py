@@ -18,7 +18,7 @@ from ratioscope.adapters.verl import hooks
 from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
 from ratioscope.analysis.frameworks import report
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.gates import GATES
+from ratioscope.rules.gates import GATES
 
 if TYPE_CHECKING:
     from tests.adapters.verl_training import Queue

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from transformers import Qwen2ForCausalLM, TrainerCallback
 
 from ratioscope.adapters.trl import GRPORecorder, record
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 from tests.making import language_model
 
 # Not imported before a test needs it: that takes a second, and every process collects this file.

@@ -16,10 +16,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from ratioscope import Manifest, schema
+from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import Summariser, summarise
-from ratioscope.table_files import to_arrow, write_table_file
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import to_arrow, write_table_file
 from tests.benchmarks.timing import row, seconds
 
 GROUPS, RESPONSES, LENGTHS = 64, 8, (140, 252)

@@ -13,7 +13,7 @@ from ratioscope.analysis.summary import shards
 from ratioscope.analysis.summary.on_ray import on_ray
 from ratioscope.analysis.summary.partials import ScanEngine, threads
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
-from ratioscope.cache import cached_in
+from ratioscope.storage.cache import cached_in
 from tests.benchmarks.scanning import write_large
 from tests.benchmarks.timing import row
 

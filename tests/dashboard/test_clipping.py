@@ -15,9 +15,9 @@ from ratioscope.dashboard.components import judged, rule_editor
 from ratioscope.dashboard.formats import estimate, share
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views.what_if_numbers import TABLE
-from ratioscope.parameters import PARAMETERS
-from ratioscope.ratios import LEVELS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.parameters import PARAMETERS
+from ratioscope.rules.ratios import LEVELS
+from ratioscope.rules.weights import WEIGHTS
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import charts, checked, query, sentences, visit
 from tests.making.runs import write_run

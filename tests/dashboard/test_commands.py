@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope import __version__, schema
+from ratioscope import __version__
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise, summary_json
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.cli import INTERRUPTED, PIPE_CLOSED
-from ratioscope.schema import SCHEMA_VERSION
+from ratioscope.run_format import schema
+from ratioscope.run_format.schema import SCHEMA_VERSION
 from ratioscope.sources import titled
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from tests.making.commands import Outcome, command

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope.schema import SCHEMA_VERSION
+from ratioscope.run_format.schema import SCHEMA_VERSION
 from tests.making.commands import Outcome, command
 from tests.making.runs import random_step, write_run
 from tests.making.samples import SAMPLE_RUNS

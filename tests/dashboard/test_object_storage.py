@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ratioscope import schema
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.fingerprint import fingerprint
 from ratioscope.analysis.runs.relations import relations
@@ -18,6 +17,7 @@ from ratioscope.analysis.summary import blocks, partials
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.cli import app
 from ratioscope.errors import RatioscopeError
+from ratioscope.run_format import schema
 from ratioscope.storage.failures import StorageError
 from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import place

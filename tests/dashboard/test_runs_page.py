@@ -29,7 +29,7 @@ from ratioscope.dashboard.watching import reader as reading
 from ratioscope.dashboard.watching.headlines import Headline, read_headline
 from ratioscope.dashboard.watching.reader import Reader
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import now
+from ratioscope.run_format.manifest import now
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import elements, read, runs_table, sentences, visit
 from tests.making.runs import write_run

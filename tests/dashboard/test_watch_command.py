@@ -16,10 +16,10 @@ import pytest
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import opened
 from ratioscope.analysis.findings.finding import Severity
-from ratioscope.cache import cache_folder
 from ratioscope.dashboard.cli.watching import Watcher
 from ratioscope.dashboard.watching.alerts import Terminal
 from ratioscope.inert import one_line
+from ratioscope.storage.cache import cache_folder
 from tests.making.commands import Outcome, command
 from tests.making.runs import Step, stale_step, write_run
 

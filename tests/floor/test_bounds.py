@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import bounds
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.detect import the_source
@@ -17,6 +16,7 @@ from ratioscope.analysis.importers.source import ImportProblem, Reading
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage import bounds
 from ratioscope.toml_file import read_toml
 from tests.making.foreign import imitated_lines, truth
 from tests.making.runs import random_step, write_run

@@ -11,10 +11,10 @@ from threading import Thread
 
 import pytest
 
-from ratioscope import cache
-from ratioscope.cache import Entry, cache_folder, code_of_package, entry_of
 from ratioscope.errors import RatioscopeError
-from ratioscope.whole_files import replace_atomically
+from ratioscope.storage import cache
+from ratioscope.storage.cache import Entry, cache_folder, code_of_package, entry_of
+from ratioscope.storage.whole_files import replace_atomically
 
 PACKAGE = ("__init__.py", "schema.py", "analysis/summary/sums.py", "analysis/summary/sums.sql")
 
@@ -29,7 +29,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in PACKAGE:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("# code")
-    monkeypatch.setattr(cache, "__file__", str(root / "cache.py"))
+    monkeypatch.setattr(cache, "__file__", str(root / "storage" / "cache.py"))
     code_of_package.cache_clear()
     yield root
     code_of_package.cache_clear()
@@ -75,9 +75,10 @@ def test_the_version_of_a_library_changes_the_key(package: Path, monkeypatch: py
 
 def test_libraries_that_compute_are_in_the_key() -> None:
     """Imported by the floor or by analysis, and neither a filesystem nor a service."""
-    root = Path(cache.__file__).parent
+    root = Path(cache.__file__).parents[1]
     named = set[str]()
-    for path in (*root.glob("*.py"), *(root / "analysis").rglob("*.py")):
+    rooms = (path for room in ("rules", "run_format") for path in (root / room).glob("*.py"))
+    for path in (*root.glob("*.py"), *rooms, *(root / "analysis").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
@@ -173,7 +174,7 @@ def test_the_limit_is_a_number_and_nothing_larger_is_kept(folder: Path, monkeypa
 
 _WRITER = """
 import sys
-from ratioscope.cache import Entry
+from ratioscope.storage.cache import Entry
 for number in range(400):
     contents = bytes([number % 7]) * (1_000 * (number % 50))
     entry = Entry("shared", f"{number % 40 * 107374182:08x}" + 24 * "0")

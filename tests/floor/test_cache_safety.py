@@ -13,12 +13,12 @@ import pytest
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.summary import blocks
-from ratioscope.cache import Entry, _checksum, cache_folder, distrusted, own_folder
 from ratioscope.dashboard import roots
 from ratioscope.dashboard.annotations import Annotation, write_annotation
 from ratioscope.dashboard.watching import headlines
 from ratioscope.dashboard.watching.alerts import Memory, Terminal, memory_place
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import Entry, _checksum, cache_folder, distrusted, own_folder
 from ratioscope.trainer.model import warm_start
 from tests.making.runs import numbered_step, write_run
 

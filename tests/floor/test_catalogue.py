@@ -15,7 +15,7 @@ from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, explain
 from ratioscope.dashboard.theme import PALETTE
 from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
 from ratioscope.notes import Kind
-from ratioscope.schema import SEQUENCES, TOKENS
+from ratioscope.run_format.schema import SEQUENCES, TOKENS
 from ratioscope.sources import titled
 from tests.making.loops import in_one_loop
 from tests.making.runs import random_step, write_run

@@ -10,13 +10,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import Manifest, compaction, schema
+from ratioscope import Manifest
 from ratioscope.analysis.runs import store
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.compaction import compact
 from ratioscope.errors import RatioscopeError, RunFormatError
-from ratioscope.table_files import NONFINITE_KEY, VERSION_KEY
+from ratioscope.run_format import compaction, schema
+from ratioscope.run_format.compaction import compact
+from ratioscope.run_format.table_files import NONFINITE_KEY, VERSION_KEY
 from tests.making.commands import command
 from tests.making.runs import Step, random_step, write_files
 

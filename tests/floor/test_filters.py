@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.filters import FILTERS, Rows
-from ratioscope.gates import GATES, two_side
-from ratioscope.parameters import Judged
-from ratioscope.ratios import LEVELS, LogRatios
+from ratioscope.rules.filters import FILTERS, Rows
+from ratioscope.rules.gates import GATES, two_side
+from ratioscope.rules.parameters import Judged
+from ratioscope.rules.ratios import LEVELS, LogRatios
 from tests.making.loops import in_one_loop
 from tests.oracles.gates import far, sweep
 

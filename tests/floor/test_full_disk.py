@@ -11,10 +11,10 @@ from ratioscope import Manifest, RatioscopeError, RunRecorder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.cache import Entry
-from ratioscope.compaction import compact
 from ratioscope.dashboard.watching.alerts import LinesFile, UndeliveredError
-from ratioscope.whole_files import append_whole
+from ratioscope.run_format.compaction import compact
+from ratioscope.storage.cache import Entry
+from ratioscope.storage.whole_files import append_whole
 from tests.making.commands import command
 from tests.making.runs import Step, numbered_step, random_step, write_run
 from tests.making.small_disk import fill, small_disk

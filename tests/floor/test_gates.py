@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.gates import (
+from ratioscope.rules.gates import (
     GATES,
     Gate,
     GateKind,
@@ -21,8 +21,8 @@ from ratioscope.gates import (
     soft,
     two_side,
 )
-from ratioscope.parameters import Judged
-from ratioscope.ratios import LogRatios
+from ratioscope.rules.parameters import Judged
+from ratioscope.rules.ratios import LogRatios
 from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
 every_gate = pytest.mark.parametrize("name", GATES)

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from ratioscope import Manifest, RunFormatError, schema
-from ratioscope.manifest import (
+from ratioscope import Manifest, RunFormatError
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import (
     HEARTBEAT_SECONDS,
     INTERRUPTED_AFTER_SECONDS,
     STALLED_AFTER_SECONDS,
     library_versions,
 )
-from ratioscope.whole_files import replace_atomically
+from ratioscope.storage.whole_files import replace_atomically
 
 
 def written(folder: Path, **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.ratios import LEVELS, LogRatios, log_ratio, sequence_log_ratio, total_variation
+from ratioscope.rules.ratios import LEVELS, LogRatios, log_ratio, sequence_log_ratio, total_variation
 
 logs = st.lists(st.tuples(st.floats(-5, 0), st.floats(-5, 0), st.floats(-5, 0)), min_size=1, max_size=40)
 sweep = settings(deadline=None)

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import Manifest, RunFormatError, RunRecorder, schema
+from ratioscope import Manifest, RunFormatError, RunRecorder
 from ratioscope.recorder import FLUSH_ROWS
-from ratioscope.table_files import NONFINITE_KEY, VERSION_KEY
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import NONFINITE_KEY, VERSION_KEY
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, background, schema
+from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder, background
 from ratioscope import recorder as recording
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.table_files import to_arrow, write_table_file
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import to_arrow, write_table_file
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 
@@ -313,7 +314,7 @@ def test_a_vocabulary_that_the_disk_refused_is_written_later(tmp_path: Path, mon
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write_table_file(path, rows)
 
-    monkeypatch.setattr("ratioscope.vocabulary.write_table_file", write)
+    monkeypatch.setattr("ratioscope.run_format.vocabulary.write_table_file", write)
     with RunRecorder(tmp_path / "run", vocabulary=str, flush_seconds=0) as recorder:
         record(recorder, some_steps(1)[0])
     assert refused and pq.read_table(tmp_path / "run" / "vocabulary.parquet").num_rows > 0

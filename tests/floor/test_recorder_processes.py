@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import Manifest, RunFormatError, RunRecorder, schema
+from ratioscope import Manifest, RunFormatError, RunRecorder
 from ratioscope.analysis.findings.finding import Outcome
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.run_format import schema
 from tests.making.runs import numbered_step
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +150,7 @@ def test_without_locks_of_the_file_system_one_of_two_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on some network file systems: the manifest is made by one of them."""
-    from ratioscope import writers
+    from ratioscope.run_format import writers
 
     monkeypatch.setattr(writers, "fcntl", None)
     first, seen = writers.Seat.approach, []

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import Manifest, RunFormatError, RunRecorder, schema
+from ratioscope import Manifest, RunFormatError, RunRecorder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
+from ratioscope.run_format import schema
 from tests.making.runs import Step, numbered_step, write_run
 
 ROOT = Path(__file__).parents[2]

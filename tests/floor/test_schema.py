@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope import RunFormatError, schema
-from ratioscope.schema import (
+from ratioscope import RunFormatError
+from ratioscope.run_format import schema
+from ratioscope.run_format.schema import (
     MESSAGES,
     OCCASIONAL_TABLES,
     PROBES,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ratioscope.parameters import Judged
-from ratioscope.ratios import LEVELS, LogRatios
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.parameters import Judged
+from ratioscope.rules.ratios import LEVELS, LogRatios
+from ratioscope.rules.weights import WEIGHTS
 
 # rho, advantage and sequence of each token of a batch.
 Batch = list[tuple[float, float, int]]

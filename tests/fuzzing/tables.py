@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from ratioscope import schema
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.runs.store import discover
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.manifest import Manifest
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import Manifest
 from tests.fuzzing.holding import Broken, Target, check_sentence, lasting
 from tests.fuzzing.values import TEXTS, json_values, shape, texts
 from tests.making.runs import random_step, write_run

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope import schema
 from ratioscope.analysis.clipping import quadrants
 from ratioscope.analysis.clipping import sentences as clipping
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
@@ -40,6 +39,7 @@ from ratioscope.analysis.variance import failure_mode
 from ratioscope.analysis.variance.truncation import truncation
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.run_format import schema
 from tests.making.runs import Step, random_step, write_run
 
 _LOGP = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "logp_reference")

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ratioscope import analysis, schema
+from ratioscope import analysis
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
@@ -23,15 +23,16 @@ from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.dashboard.sections import MENU, SECTIONS
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES
 from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
 from ratioscope.notes import Kind
-from ratioscope.ratios import LEVELS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.ratios import LEVELS
+from ratioscope.rules.weights import WEIGHTS
+from ratioscope.run_format import schema
 from ratioscope.trainer.algorithms import advantages, losses, regularisers, selection
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.load import PRESETS, preset_names
-from ratioscope.weights import WEIGHTS
 from tests.making import questions
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ratioscope import schema
-from ratioscope.table_files import write_table_file
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import write_table_file
 from tests.making.runs import Step, plain_step
 
 Array = NDArray[np.float64]

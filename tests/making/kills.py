@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ratioscope import schema
-from ratioscope.manifest import Manifest
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import Manifest
 
 WRITER = """
 import sys

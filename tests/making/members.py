@@ -11,7 +11,7 @@ from ratioscope.analysis.compare import Member, Setting
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 
 def member(

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import ratioscope
-from ratioscope import Manifest, RunRecorder, schema
+from ratioscope import Manifest, RunRecorder
+from ratioscope.run_format import schema
 
 
 def record(folder: Path) -> None:

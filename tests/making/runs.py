@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from ratioscope import Manifest, RunRecorder, schema
-from ratioscope.table_files import to_arrow, write_table_file
+from ratioscope import Manifest, RunRecorder
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import to_arrow, write_table_file
 
 Columns = dict[str, Any]
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from ratioscope.analysis.compare import end_value
 from ratioscope.analysis.runs.store import Run, discover, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
-from ratioscope.schema import FileName
-from ratioscope.table_files import write_table_file
+from ratioscope.run_format.schema import FileName
+from ratioscope.run_format.table_files import write_table_file
 
 SAMPLE_RUNS = Path(__file__).parents[2] / "sample_runs"
 NAMES = sorted(run.run_id for run in discover([SAMPLE_RUNS]))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import settings
 from transformers import LlamaForCausalLM
 
-from ratioscope import schema
+from ratioscope.run_format import schema
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.settings.load import load_settings
 from ratioscope.trainer.training.loop import Trainer

@@ -21,9 +21,9 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from ratioscope import schema
 from ratioscope.adapters.trl import record
-from ratioscope.table_files import write_table_file
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import write_table_file
 from ratioscope.trainer.model import pretrained
 
 ASK = "{question}\nThink step by step, and write the result at the end as 'Answer: <number>'."

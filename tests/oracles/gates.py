@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ratioscope.ratios import LogRatios
+from ratioscope.rules.ratios import LogRatios
 
 Formula = Callable[..., int]
 Token = tuple[float, float, float]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ratioscope.filters import FILTERS, Rows
-from ratioscope.gates import GATES, Gate, both
-from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.rules.filters import FILTERS, Rows
+from ratioscope.rules.gates import GATES, Gate, both
+from ratioscope.rules.ratios import LEVELS, LogRatios, log_ratio
 from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.rows import ALGORITHMS

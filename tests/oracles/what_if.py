@@ -11,10 +11,10 @@ import pytest
 
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.what_if import STOPPING, Rule, RuleOutcome, Tokens, tokens_of
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES
-from ratioscope.ratios import LEVELS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.ratios import LEVELS
+from ratioscope.rules.weights import WEIGHTS
 from tests.making.loops import in_one_loop
 
 # Where a sweep of a parameter stops nothing or truncates nothing, and what a rule has elsewhere.

@@ -43,7 +43,7 @@ METRIC = Edit(
 )
 
 GATE = Edit(
-    "ratioscope/gates.py",
+    "ratioscope/rules/gates.py",
     '''
 
 @declared("seam: a floor", GateKind.MASK, reach=lambda current, up, *, floor: _either(up, 9.0, floor))
@@ -54,7 +54,7 @@ def seam_gate(ratios: LogRatios, advantage: Tensor, *, floor: float) -> Gate:
 ''',
 )
 FILTER = Edit(
-    "ratioscope/filters.py",
+    "ratioscope/rules/filters.py",
     '''
 
 @declared("filter: seam, the oldest tokens", judged=Judged.AGE)
@@ -65,7 +65,7 @@ def seam_filter(rows: Rows, *, max_lag: float) -> Gate:
 ''',
 )
 WEIGHT = Edit(
-    "ratioscope/weights.py",
+    "ratioscope/rules/weights.py",
     '''
 
 @declared("seam: the root of the ratio", unbounded=True)
@@ -75,7 +75,7 @@ def seam_weight(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tenso
 ''',
 )
 PARAMETER = Edit(
-    "ratioscope/parameters.py",
+    "ratioscope/rules/parameters.py",
     """    "floor": RuleParameter(
         "smallest ratio that counts", high=1, symbol="F", label="$F$ smallest ratio", scale=Scale(1e-2, 1, 0.9)
     ),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
-from ratioscope.filters import FILTERS
+from ratioscope.rules.filters import FILTERS
 
 
 def values(**parameters: float) -> MappingProxyType[str, float]:
@@ -98,7 +98,7 @@ def printed(algorithm: Algorithm) -> str:
 
 # The modules of the parts, and the functions that are not called as the choice is.
 _MODULES = {
-    "level": "ratios", "weight": "weights", "gate": "gates", "filter": "filters",
+    "level": "rules.ratios", "weight": "rules.weights", "gate": "rules.gates", "filter": "rules.filters",
     **{part: f"trainer.algorithms.{module}" for part, module in {
         "aggregation": "losses", "advantage": "advantages", "selection": "selection", "sample_weight": "selection",
         "regulariser": "regularisers",
@@ -112,15 +112,15 @@ _FUNCTIONS = {
 
 
 def where_in_code(part: str, choice: str) -> str:
-    """Where a part is in the code: ratioscope.gates.two_side; nothing where it needs no code."""
+    """Where a part is in the code: ratioscope.rules.gates.two_side; nothing where it needs no code."""
     if ".py:" in choice or (part, choice) == ("filter", "none"):
         return ""
     if choice in _FUNCTIONS:
         return f"ratioscope.trainer.{_FUNCTIONS[choice]}"
     if choice.startswith("reject_") and choice.endswith(("k1", "k2", "k3")):
-        return "ratioscope.filters._rejection"  # makes all of these
+        return "ratioscope.rules.filters._rejection"  # makes all of these
     if choice.endswith("staleness_band"):
-        return "ratioscope.filters._staleness_band"
+        return "ratioscope.rules.filters._staleness_band"
     return f"ratioscope.{_MODULES[part]}.{choice}" + ("_level" if part == "level" else "")
 
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.filters import FILTERS, Rows
-from ratioscope.gates import GATES, Gate, both
-from ratioscope.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.rules.filters import FILTERS, Rows
+from ratioscope.rules.gates import GATES, Gate, both
+from ratioscope.rules.ratios import LEVELS, LogRatios, log_ratio
+from ratioscope.rules.weights import WEIGHTS
 from ratioscope.trainer.algorithms import surrogate
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.algorithms.own import pick
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.regularisers import KL_ESTIMATORS, REGULARISERS, Places
-from ratioscope.weights import WEIGHTS
 
 
 class TokenBatch(NamedTuple):

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from ratioscope.errors import RatioscopeError, first_line
-from ratioscope.gates import Gate
-from ratioscope.ratios import LogRatios
+from ratioscope.rules.gates import Gate
+from ratioscope.rules.ratios import LogRatios
 
 # The arguments of parts that may come from a file.
 ARGUMENTS = {
@@ -142,7 +142,7 @@ def _is_number(value: Any) -> bool:
 
 def _check(kind: str, name: str, returned: Any, like: Tensor) -> None:
     if kind == "gate" and not isinstance(returned, Gate):
-        raise RatioscopeError(f"{name} must return a Gate, as ratioscope.gates.hard(below, above) makes one.")
+        raise RatioscopeError(f"{name} must return a Gate, as ratioscope.rules.gates.hard(below, above) makes one.")
     for values in returned if kind == "gate" else [returned]:
         if not isinstance(values, Tensor) or values.shape != like.shape:
             got = tuple(values.shape) if isinstance(values, Tensor) else f"a {type(values).__name__}"

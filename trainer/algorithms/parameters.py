@@ -1,14 +1,14 @@
-"""The numbers that algorithms take: those of their gates and weights (`ratioscope.parameters`) and the other parts'."""
+"""The numbers that algorithms take: of gates and weights (`ratioscope.rules.parameters`) and of the other parts."""
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES
-from ratioscope.parameters import Parameter, inside_out, keywords_of
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.parameters import Parameter, inside_out, keywords_of
+from ratioscope.rules.weights import WEIGHTS
 
 _OF_PARTS = {
     name: row

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES
-from ratioscope.parameters import Judged, RuleParameter, keywords_of
-from ratioscope.ratios import LEVELS, LogRatios
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.parameters import Judged, RuleParameter, keywords_of
+from ratioscope.rules.ratios import LEVELS, LogRatios
+from ratioscope.rules.weights import WEIGHTS
 from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import Algorithm
@@ -24,7 +25,6 @@ from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.algorithms.selection import SAMPLE_WEIGHTS, SELECTIONS
 from ratioscope.trainer.algorithms.trust_region import trust_region_step
 from ratioscope.trainer.settings import elsewhere
-from ratioscope.weights import WEIGHTS
 
 
 def _nothing() -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ratioscope.filters import covariances, largest
-from ratioscope.ratios import LogRatios, sequence_log_ratio
+from ratioscope.rules.filters import covariances, largest
+from ratioscope.rules.ratios import LogRatios, sequence_log_ratio
 
 
 class Places(NamedTuple):

@@ -5,7 +5,7 @@ All of them share one gradient,
     g = (1/norm) sum_i sum_t  w_i A_it * weight_it * gate_it * grad log pi_theta(y_it | x_i, y_i,<t)  -  grad penalty
 
 and differ in how its factors are chosen: `advantages`, `selection`, `losses` and `regularisers` beside this module,
-and on the floor `ratioscope.ratios.LEVELS`, `ratioscope.weights`, `ratioscope.gates` and `ratioscope.filters`.
+and on the floor `ratios.LEVELS`, `weights`, `gates` and `filters` of `ratioscope.rules`.
 The rows here are those of the seeds, others are in `field_rows`.
 To add an algorithm, add a row here, and a part where it brings a new one.
 """

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from ratioscope.gates import GATES, Gate, GateKind
-from ratioscope.ratios import LogRatios, sum_over_sequence
+from ratioscope.rules.gates import GATES, Gate, GateKind
+from ratioscope.rules.ratios import LogRatios, sum_over_sequence
 from ratioscope.trainer.algorithms.algorithm import PROPORTIONAL, Algorithm
 from ratioscope.trainer.algorithms.parameters import taken_by
 

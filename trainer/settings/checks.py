@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.gates import GATES
-from ratioscope.parameters import Judged
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.parameters import Judged
 from ratioscope.trainer.algorithms import own, parameters, parts
 from ratioscope.trainer.algorithms.advantages import TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import IDLE

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from ratioscope import schema
 from ratioscope.errors import RatioscopeError
-from ratioscope.table_files import to_arrow
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import to_arrow
 
 CHECKPOINT_NAME = "checkpoint.pt"
 

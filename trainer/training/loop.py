@@ -11,9 +11,9 @@ import torch
 from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME, WARM_START, Manifest
-from ratioscope.ratios import log_ratio, total_variation
 from ratioscope.recorder import RunRecorder
+from ratioscope.rules.ratios import log_ratio, total_variation
+from ratioscope.run_format.manifest import MANIFEST_NAME, WARM_START, Manifest
 from ratioscope.trainer import tasks
 from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.asynchronous.actors import ActorCollector

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ratioscope.ratios import log_ratio, sequence_log_ratio
+from ratioscope.rules.ratios import log_ratio, sequence_log_ratio
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.algorithms.losses import Size, TokenBatch

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from ratioscope.manifest import library_versions
+from ratioscope.run_format.manifest import library_versions
 from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.measured import exact

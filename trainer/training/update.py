@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ratios import log_ratio
+from ratioscope.rules.ratios import log_ratio
 from ratioscope.trainer.algorithms.losses import ReferenceKL, Size, policy_loss
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.trust_region import trust_region_step

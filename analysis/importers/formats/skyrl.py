@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.source import SURPRISES, Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import numbered
+from ratioscope.storage import bounds
 
 _COLUMNS = {
     "action_log_probs": "logp_current",

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope import schema
 from ratioscope.analysis.importers.responses import fitting
 from ratioscope.analysis.importers.source import BadLine
 from ratioscope.analysis.importers.values import (
@@ -29,6 +28,7 @@ from ratioscope.analysis.importers.values import (
     transcript,
     words_of,
 )
+from ratioscope.run_format import schema
 
 DECIMALS = 4
 """That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope import bounds
 from ratioscope.analysis.importers import pickles, responses
 from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import as_number
+from ratioscope.storage import bounds
 
 _ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
 _PLACES = ("buffer/explorer_output.db", "explorer_output.db")

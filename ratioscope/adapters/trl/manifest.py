@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ratioscope.manifest import library_versions
+from ratioscope.run_format.manifest import library_versions
 from ratioscope.storage.places import Remote
 
 PRODUCER = "ratioscope trl recorder"

@@ -21,8 +21,8 @@ from ratioscope.adapters.trl import manifest
 from ratioscope.adapters.trl.columns import KEY, LossRule, Pass, ScoredResponse, StepColumns, columns_of
 from ratioscope.adapters.trl.responses import GatheredRewards, groups_in, responses_of, text_of_token
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import MANIFEST_NAME
 from ratioscope.recorder import RunRecorder
+from ratioscope.run_format.manifest import MANIFEST_NAME
 from ratioscope.storage.places import place
 
 Method = Callable[..., Any]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ratioscope.manifest import library_versions
+from ratioscope.run_format.manifest import library_versions
 
 PRODUCER = "ratioscope verl plugin"
 _ADVANTAGES = {

@@ -14,7 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 from tests.making.runs import Step, plain_step, write_run
 
 STEPS = 60

@@ -13,7 +13,7 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.overview.sentences import overview_headline
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 from tests.making.commands import command
 from tests.making.faults import clean_steps
 from tests.making.runs import Step, random_step, write_run

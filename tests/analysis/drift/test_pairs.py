@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope import schema
 from ratioscope.analysis.drift.pairs import METRICS, PAIRS, measure_pairs
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.metric import Moment
 from ratioscope.notes import Kind
+from ratioscope.run_format import schema
 from tests.making.runs import plain_step, random_step, write_run
 from tests.oracles.brute_force import rows_of
 from tests.oracles.pairs import brute_force, by_step, each_pair, each_view, terms, units_of

@@ -9,7 +9,7 @@ import pytest
 from ratioscope.analysis.engine.remedies import OWN, REMEDIES, Purpose, framework_of, remedies, to_log
 from ratioscope.analysis.engine.signature import Like
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 PACKAGES = {"trl": "trl", "verl": "verl", "areal": "areal", "openrlhf": "openrlhf", "skyrl": "skyrl"}
 # Of vLLM's command line and of samplers, not of the package.

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope import schema
 from ratioscope.analysis.findings.logged import NO_GROUPS, QUESTIONS, RECOMPUTED, Logged, logged
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.run_format import schema
 from tests.making.runs import Step, random_step, write_run
 
 

@@ -16,8 +16,8 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.variance.failure_mode import answer
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.manifest import Manifest
 from ratioscope.notes import Kind, Note
+from ratioscope.run_format.manifest import Manifest
 from tests.making import samples
 
 NAN = float("nan")

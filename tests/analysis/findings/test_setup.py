@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.setup import Setup, setup_of
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 
 OLD_DATA = cast(Facts, SimpleNamespace(fresh=False))
 

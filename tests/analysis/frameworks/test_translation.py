@@ -13,7 +13,7 @@ from ratioscope.analysis.frameworks.translation import Agreement, Translation, t
 from ratioscope.analysis.frameworks.writing import translation_text
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest
 from tests.making.runs import Step, random_step, write_run
 from tests.making.samples import run_of
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import Manifest
-from ratioscope.table_files import write_table_file
+from ratioscope.run_format.table_files import write_table_file
 from tests.making.faults import KEY
 
 Tables = dict[str, pd.DataFrame]

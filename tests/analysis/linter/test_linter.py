@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import Manifest, schema
+from ratioscope import Manifest
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import CHECKS, Outcome, lint, remarks_json
 from ratioscope.analysis.linter.noise_floor import HEALTHY_LOG_RATIO, HEALTHY_TV
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.notes import is_unreliable
-from ratioscope.seals import sealed
+from ratioscope.run_format import schema
+from ratioscope.run_format.seals import sealed
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
 from tests.analysis.linter.remarks import found, numbers, problems, rows, the
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratioscope import Manifest, RunRecorder, schema
+from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.recorder import write_table_file
+from ratioscope.run_format import schema
 from tests.making.runs import random_step
 
 

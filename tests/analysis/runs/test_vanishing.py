@@ -14,15 +14,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import Manifest, RunRecorder, schema
+from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.runs import store
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.cache import forget
-from ratioscope.compaction import compact
 from ratioscope.dashboard.watching import headlines
 from ratioscope.errors import VanishedError
-from ratioscope.manifest import INTERRUPTED_AFTER_SECONDS, MANIFEST_NAME
+from ratioscope.run_format import schema
+from ratioscope.run_format.compaction import compact
+from ratioscope.run_format.manifest import INTERRUPTED_AFTER_SECONDS, MANIFEST_NAME
+from ratioscope.storage.cache import forget
 from tests.making.commands import command
 from tests.making.runs import numbered_step, write_run
 

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope import RunRecorder, schema
+from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS, INVALID_CAUSES
 from ratioscope.analysis.summary.summary import LOGGED, StepSummary, summarise, summary_json
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
+from ratioscope.run_format import schema
 from tests.making.runs import Step, plain_step, random_step, write_run
 
 INVALID = {

@@ -13,7 +13,7 @@ import pytest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import compiled, partials, sums
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
-from ratioscope.table_files import write_table_file
+from ratioscope.run_format.table_files import write_table_file
 from tests.making.runs import Step, random_step, write_files, write_run
 
 pytest.importorskip("numba")

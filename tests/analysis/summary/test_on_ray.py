@@ -16,8 +16,8 @@ from ratioscope.analysis.summary.partials import Tables, UnitBatch, kept, scan_a
 from ratioscope.analysis.summary.shards import fill, missing
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.analysis.summary.units import scan_units
-from ratioscope.cache import cached_in
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import cached_in
 from tests.making.commands import command
 from tests.making.runs import random_step, write_run
 

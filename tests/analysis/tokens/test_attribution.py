@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope import schema
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.intervals import cluster_interval
 from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, attribution_sentence, shares
@@ -26,6 +25,7 @@ from ratioscope.analysis.tokens.worst_sequences import (
 )
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.notes import is_unreliable
+from ratioscope.run_format import schema
 from tests.making.runs import Step, plain_step, random_step, write_files, write_run
 from tests.making.samples import run_of
 from tests.oracles.brute_force import is_valid, rows_of

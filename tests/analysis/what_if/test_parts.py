@@ -29,7 +29,7 @@ from ratioscope.analysis.what_if import (
 from ratioscope.analysis.what_if.tails import tops
 from ratioscope.analysis.what_if.tokens import EVERYTHING
 from ratioscope.errors import RatioscopeError
-from ratioscope.parameters import PARAMETERS
+from ratioscope.rules.parameters import PARAMETERS
 from tests.making.runs import numbered_step, write_run
 from tests.oracles.what_if import RULES, random_columns, rule_of, rules
 

@@ -11,10 +11,10 @@ import pytest
 from ratioscope.analysis.what_if import STOPPING, Rule, apply, parse, tokens_of
 from ratioscope.analysis.what_if.permitted import permitted_drift
 from ratioscope.errors import RatioscopeError
-from ratioscope.filters import FILTERS
-from ratioscope.gates import GATES
-from ratioscope.parameters import PARAMETERS
-from ratioscope.weights import WEIGHTS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.gates import GATES
+from ratioscope.rules.parameters import PARAMETERS
+from ratioscope.rules.weights import WEIGHTS
 from tests.oracles.what_if import RULES, USUAL, columns, has_mass, random_columns, random_tokens, rule_of, rules
 
 # Properties of every rule -------------------------------------------------------------------------------------------

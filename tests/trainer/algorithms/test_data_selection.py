@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ratioscope.ratios import log_ratio, sequence_log_ratio
+from ratioscope.rules.ratios import log_ratio, sequence_log_ratio
 from ratioscope.trainer.algorithms.selection import overlong_penalty
 from ratioscope.trainer.settings.config import TrainConfig
 from ratioscope.trainer.training.loop import Trainer

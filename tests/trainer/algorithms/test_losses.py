@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from ratioscope.gates import GATES, GateKind
+from ratioscope.rules.gates import GATES, GateKind
 from ratioscope.trainer.algorithms.losses import AGGREGATIONS, ReferenceKL, Size, TokenBatch, policy_loss
 from ratioscope.trainer.algorithms.regularisers import KL_ESTIMATORS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS

@@ -86,7 +86,7 @@ MISTAKES = {
     "gate=leaning.py:gate": "leaning.py imports helpers, which lies beside it and could change unseen; put what it",
     "gate=relative.py:gate": "relative.py imports .helpers, which lies beside it",
     "gate=mine.py:swapped": "mine.py:swapped takes (advantage, ratios); a gate takes (ratios, advantage)",
-    "gate=mine.py:three": "mine.py:three must return a Gate, as ratioscope.gates.hard(below, above) makes one.",
+    "gate=mine.py:three": "mine.py:three must return a Gate, as ratioscope.rules.gates.hard(below, above) makes one.",
     "gate=mine.py:five": "mine.py:five is no function; a gate is a function of (ratios, advantage).",
     "gate=mine.py:double": "mine.py:double must return a gate between 0 and 1; what is larger is a weight.",
     "weight=mine.py:endless": "mine.py:endless returned values that are not finite; bound them, as with",
@@ -104,7 +104,7 @@ MISTAKES = {
 FILE = """
 from dataclasses import replace
 import torch
-from ratioscope.gates import Gate
+from ratioscope.rules.gates import Gate
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 
 five = 5

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ratioscope import schema
 from ratioscope.errors import RatioscopeError
+from ratioscope.run_format import schema
 from ratioscope.trainer.settings import checks
 from ratioscope.trainer.training.loop import configuration_to_resume
 from tests.making.training import RESUMABLE, Recorded, same_tables, small, table, train

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, LlamaModel, PreTrainedModel
 
-from ratioscope.cache import cache_folder
 from ratioscope.errors import RatioscopeError
+from ratioscope.storage.cache import cache_folder
 from ratioscope.trainer.model.pretrained import PretrainedVocabulary, check_path, load_pretrained
 from ratioscope.trainer.model.vocabulary import Vocabulary
 from tests.making import pretrained as making

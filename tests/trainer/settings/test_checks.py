@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ratioscope import RatioscopeError
-from ratioscope import parameters as floor
 from ratioscope.dashboard import cli
-from ratioscope.parameters import keywords_of
+from ratioscope.rules import parameters as floor
+from ratioscope.rules.parameters import keywords_of
 from ratioscope.trainer.algorithms.algorithm import PARTS
 from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS
 from ratioscope.trainer.algorithms.parts import CHOICES, algorithm_of_parts, takes

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ratioscope import RatioscopeError, schema
+from ratioscope import RatioscopeError
+from ratioscope.run_format import schema
 from ratioscope.trainer.settings.load import _paths
 from tests.making.training import small, table, train
 

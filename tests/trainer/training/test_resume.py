@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ratioscope import Manifest, RatioscopeError, RunFormatError, RunRecorder
-from ratioscope.schema import FileName
+from ratioscope.run_format.schema import FileName
 from ratioscope.trainer.training import checkpoint, record
 from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
 from ratioscope.trainer.training.loop import Trainer, configuration_to_resume

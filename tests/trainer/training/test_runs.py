@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ratioscope import Manifest, schema
+from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.what_if import apply, load_tokens, own_rule
-from ratioscope.filters import FILTERS
+from ratioscope.rules.filters import FILTERS
+from ratioscope.run_format import schema
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES
 from ratioscope.trainer.algorithms.parameters import taken_by
 from ratioscope.trainer.algorithms.rows import ALGORITHMS

@@ -2,7 +2,7 @@
 
 A run is a folder of open files:
 
-    run.json                            the manifest (`ratioscope.manifest`)
+    run.json                            the manifest (`ratioscope.run_format.manifest`)
     tokens/000000-000009-w0.parquet     first and last step, writer; sorted by step, seq_id, position
     sequences/000000-000009-w0.parquet
     steps/000000-000009-w0.parquet

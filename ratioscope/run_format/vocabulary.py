@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratioscope import schema
 from ratioscope.background import PASSING
 from ratioscope.errors import RunFormatError, first_line
+from ratioscope.run_format import schema
+from ratioscope.run_format.table_files import write_table_file
+from ratioscope.run_format.writers import Seat
 from ratioscope.storage.parquet import read_table
-from ratioscope.table_files import write_table_file
-from ratioscope.writers import Seat
 
 _LOG = logging.getLogger("ratioscope")
 _NAME = "vocabulary.parquet"

@@ -1,9 +1,8 @@
 """Filters: which tokens are used, by more than ratio and advantage: the rest of the sequence, probabilities, age.
 
 Every filter has the signature `(rows: Rows, **parameters) -> Gate`; it takes the ratios of tokens and aggregates them
-itself, and follows the conventions of `ratioscope.gates`. An algorithm of the trainer may have one beside its gate, a
-what-if rule instead of its gate. To add one, write it here under `@declared`; a new parameter is a row in
-`ratioscope.parameters`.
+itself, and follows the conventions of `gates`. An algorithm of the trainer may have one beside its gate, a what-if rule
+instead of its gate. To add one, write it here under `@declared`; a new parameter is a row in `parameters`.
 """
 
 from collections.abc import Callable
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.gates import Gate, difference, hard, one_side
-from ratioscope.parameters import Declared, Judged
-from ratioscope.ratios import LEVELS, LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
+from ratioscope.rules.gates import Gate, difference, hard, one_side
+from ratioscope.rules.parameters import Declared, Judged
+from ratioscope.rules.ratios import LEVELS, LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
 from ratioscope.tensors import Tensor, torch
 
 

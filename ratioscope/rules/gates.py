@@ -1,16 +1,16 @@
 """Gates: which tokens keep their policy gradient, and how much of it. Pure functions of log-ratios and advantage.
 
 Every gate has the signature `(ratios: LogRatios, advantage: Tensor, **parameters) -> Gate`; the ratios are those of
-tokens or of whole sequences (`ratioscope.ratios.LEVELS`). The trainer's losses and the what-if analysis use the same
+tokens or of whole sequences (`ratios.LEVELS`). The trainer's losses and the what-if analysis use the same
 functions, and ask the row that declares a gate for everything else (`GateRow`). Conventions (S3 eq. 8): bounds are
 inclusive; the mask is strict in the advantage, but a token with advantage 0 has no gradient to lose, so it is kept and
 not counted as clipped.
 
 Masks that have a name elsewhere: IcePop is `two_side` at token level, sequence masking `two_side` at sequence or
 geometric level, token masking `masked` at token level. What decides by more than a ratio and an advantage is a filter
-(`ratioscope.filters`).
+(`ratioscope.rules.filters`).
 
-To add a gate, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
+To add a gate, write it here under `@declared`; a new parameter is a row in `ratioscope.rules.parameters`.
 """
 
 import math
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from ratioscope.parameters import Declared, Judged
-from ratioscope.ratios import LogRatios
+from ratioscope.rules.parameters import Declared, Judged
+from ratioscope.rules.ratios import LogRatios
 from ratioscope.tensors import Tensor, torch
 
 

@@ -16,8 +16,8 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.bounds import bomb
 from ratioscope.errors import first_line
+from ratioscope.storage.bounds import bomb
 
 # The mark, and the checksums of all data and of the footer.
 _SEAL = struct.Struct("<8sII")

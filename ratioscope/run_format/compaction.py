@@ -17,13 +17,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope import schema
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
-from ratioscope.manifest import Manifest
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import Manifest
+from ratioscope.run_format.table_files import write_table_file
 from ratioscope.storage.parquet import read_table
 from ratioscope.storage.places import Remote
-from ratioscope.table_files import write_table_file
-from ratioscope.whole_files import naming
+from ratioscope.storage.whole_files import naming
 
 # A file is full with so many rows, or bytes on disk: texts take more than numbers.
 FULL_ROWS, FULL_BYTES = schema.ROW_GROUP_ROWS, 64 * 2**20

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import RunFormatError
-from ratioscope.manifest import MANIFEST_NAME, Manifest, still_writing
+from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest, still_writing
 
 try:
     import fcntl

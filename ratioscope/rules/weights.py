@@ -2,10 +2,10 @@
 
 Every weight has the signature `(ratios: LogRatios, advantage: Tensor, sequence: Tensor, **parameters) -> Tensor`, all
 of shape (n_tokens,) and float64; `sequence` is the index of a token's sequence, from 0. The ratios are those of tokens
-or of whole sequences (`ratioscope.ratios.LEVELS`). What else is to be known about a weight stands in the row that
+or of whole sequences (`ratioscope.rules.ratios.LEVELS`). What else is to be known about a weight stands in the row that
 declares it (`WeightRow`).
 
-To add a weight, write it here under `@declared`; a new parameter is a row in `ratioscope.parameters`.
+To add a weight, write it here under `@declared`; a new parameter is a row in `ratioscope.rules.parameters`.
 """
 
 import math
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ratioscope.parameters import Declared, Judged
-from ratioscope.ratios import LogRatios, geometric_level, sum_over_sequence
+from ratioscope.rules.parameters import Declared, Judged
+from ratioscope.rules.ratios import LogRatios, geometric_level, sum_over_sequence
 from ratioscope.tensors import Tensor, torch
 
 
@@ -107,7 +107,7 @@ def upper_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, eps
 def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_log: float) -> Tensor:
     """Geometric mean over the sequence of token ratios, each clipped on the advantage's side (GMPO eq. 4).
 
-    The clipping is that of `ratioscope.gates.one_side_log`: what lies beyond the bound stands on it.
+    The clipping is that of `ratioscope.rules.gates.one_side_log`: what lies beyond the bound stands on it.
     """
     step = ratios.behavior
     kept = torch.where(advantage > 0, step.clamp(max=epsilon_log), step.clamp(min=-epsilon_log))

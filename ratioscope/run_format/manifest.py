@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ratioscope.bounds import SETTINGS_BYTES, read_whole
 from ratioscope.errors import RunFormatError, first_line
 from ratioscope.inert import one_line, safe_values
-from ratioscope.schema import SCHEMA_VERSION, check_version
-from ratioscope.whole_files import replace_atomically
+from ratioscope.run_format.schema import SCHEMA_VERSION, check_version
+from ratioscope.storage.bounds import SETTINGS_BYTES, read_whole
+from ratioscope.storage.whole_files import replace_atomically
 
 MANIFEST_NAME = "run.json"
 WRITTEN_STATES = ("running", "finished", "interrupted", "failed")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ratioscope import schema
 from ratioscope.errors import RunFormatError, first_line
-from ratioscope.seals import is_sealed, sealed
+from ratioscope.run_format import schema
+from ratioscope.run_format.seals import is_sealed, sealed
 from ratioscope.storage.parquet import footer
-from ratioscope.whole_files import instead_of
+from ratioscope.storage.whole_files import instead_of
 
 Columns = Mapping[str, Any]
 """By name, anything that pyarrow turns into an array, or torch tensors."""

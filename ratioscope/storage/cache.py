@@ -31,8 +31,8 @@ from types import ModuleType
 from typing import TypeVar
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.manifest import library_versions
-from ratioscope.whole_files import is_a_groups, replace_atomically
+from ratioscope.run_format.manifest import library_versions
+from ratioscope.storage.whole_files import is_a_groups, replace_atomically
 
 DEFAULT_LIMIT_MEGABYTES = 4000
 
@@ -212,7 +212,7 @@ def _shared(purpose: str) -> ModuleType | None:
     """`shared_cache` where such entries are shared by a URL; loaded only then: it brings filesystems along."""
     if not _URL.match(os.environ.get("RATIOSCOPE_CACHE", "")):
         return None
-    from ratioscope import shared_cache
+    from ratioscope.storage import shared_cache
 
     return shared_cache if purpose in shared_cache.PURPOSES else None
 
@@ -293,7 +293,7 @@ def _make_room(folder: Path, limit: float) -> None:
 @cache
 def code_of_package() -> str:
     """A digest of the code of the whole package, and of the libraries that numbers come from: changes with any byte."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256(repr(library_versions(*LIBRARIES)).encode())
     for folder, _, names in sorted(os.walk(root, followlinks=True)):
         for path in (Path(folder, name) for name in sorted(names) if name.endswith((".py", ".sql"))):

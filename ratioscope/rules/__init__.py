@@ -1,0 +1,1 @@
+"""What a loss does with a ratio: gates, filters, weights, and their parameters."""

@@ -1,0 +1,1 @@
+"""A run on disk: its tables, its manifest, its files and who writes them."""
