@@ -96,6 +96,10 @@ class Finding:
     """Whether the log shows nothing of where it comes from, so that `why` and `do` say no more than that."""
     cause: str = ""
     """Catalogue key of what `why` names as the likely cause, a metric that changed before; "" for none."""
+    of_cause: str = ""
+    """The name of the known cause that it names (`findings.cause`); "" for none."""
+    place: str = ""
+    """The part of the tokens that holds most of it, in words; "" where it is not one part's. It may quote the log."""
     rule: str = ""
     """The rule or the check that says so: its declaration names it, not its function."""
 
