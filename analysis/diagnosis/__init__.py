@@ -25,6 +25,7 @@ from ratioscope.analysis.diagnosis import (
 from ratioscope.analysis.diagnosis.collapse import with_cause
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import RULES, FindingRule
+from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
 from ratioscope.analysis.runs.store import Run
@@ -64,7 +65,8 @@ def diagnose(
     """
     evidence = RunEvidence(summary, run, limits, remarks)
     found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
-    explained = frozenset[str]().union(*(RULES[name].explains for name in found))
+    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.is_problem and remark.of_cause]
+    explained = frozenset[str]().union(*(RULES[name].explains for name in found), *(each.explains for each in causes))
     findings = [finding for name, finding in found.items() if name not in explained]
     findings.sort(key=lambda finding: -finding.severity)
     findings = [with_cause(finding, findings, evidence) for finding in findings]

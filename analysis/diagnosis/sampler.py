@@ -1,5 +1,7 @@
 """Whether the sampler is the version that the log says: it has to follow the policy (S0 4.6)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -20,6 +22,22 @@ _RECOMPUTE = (
     "or its weights differ; if not, the version is wrong. "
 )
 _LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals the initial policy's."
+
+
+@rule("mismatch_cause", order=55, page="engine", group=Group.STALENESS, of_the_sampler=True)
+def mismatch_has_a_cause(evidence: RunEvidence) -> Finding | None:
+    """A cause of the mismatch that the linter found the signs of: a server, prompts, a cache, a rounded update."""
+    found = [remark for remark in evidence.remarks if remark.rule == "mismatch_cause" and remark.is_problem]
+    if not found:
+        return None
+    known = evidence.values[Cause.ENGINE.key].notna().any()
+    return replace(
+        found[0],
+        metric=Cause.ENGINE.key if known else "s_k_bounded",
+        limit=evidence.limits.engine,
+        columns=(),
+        examples=(),
+    )
 
 
 @rule(

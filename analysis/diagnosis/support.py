@@ -18,6 +18,7 @@ from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.run_format.schema import DROPPED
 
+_SAME_TEMPERATURE = "Divide the trainer's logits by the sampler's temperature. "
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
 
@@ -109,12 +110,10 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
         return None
     missing = 1 - mean.loc[below.index]
     worst = step_of(missing.idxmax())
-    dropped, temperature = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")
+    dropped, tempered = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")
     smoothing = smoothing_of(evidence.run.manifest.sampler) if evidence.run else 0.0
     draws = "rarely draws" if smoothing else "never draws"
-    if temperature:
-        why = f"The linter says why: {temperature}"
-    elif dropped:
+    if dropped:
         why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
     elif smoothing:
         why = (
@@ -129,15 +128,12 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
             "the "
         )
         why += "mass sits in tokens that are too rare to have been sampled."
+    if tempered:
+        why = f"A temperature leaves the mean ratio at 1, so that it is not all: {_small(why)}"
     return Finding(
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
         sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: "
-        + (
-            f"its median is {number(1 - missing.median())} there, which a temperature explains."
-            if temperature
-            else f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler "
-            f"{draws}."
-        ),
+        f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler {draws}.",
         metric="ratio_mean",
         steps=steps_of(below),
         numbers=(
@@ -146,13 +142,16 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
             evidence.median("s_k_bounded", below.index),
         ),
         why=why,
-        do="Divide the trainer's logits by the sampler's temperature, or log the sampler's processed log-probabilities."
-        if temperature
-        else "Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
+        do=_SAME_TEMPERATURE * bool(tempered)
+        + "Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
         + (f"raise smoothing ({number(smoothing)} now)." if smoothing else "smooth the sampler's probabilities."),
         source="S0 7.3; docs/metrics.md, identities",
         limit=1.0,
     )
+
+
+def _small(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
 
 
 @rule(

@@ -10,10 +10,20 @@ packages that are installed.
 from dataclasses import dataclass
 from enum import Enum
 
-from ratioscope.analysis.engine.signature import Like
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.run_format.manifest import Manifest
+
+
+class Like(Enum):
+    """What a difference of engines is like."""
+
+    NOTHING = "nothing"
+    ROUNDING = "rounding"
+    TEMPERATURE = "a temperature"
+    TRUNCATION = "truncation (top-p, top-k)"
+    WEIGHTS = "other weights"
+    UNKNOWN = "nothing that is known here"
 
 
 class Purpose(Enum):

@@ -1,13 +1,16 @@
 """What the Engine page says: the verdict with the number that decides, what it is like, where it sits."""
 
+from collections.abc import Sequence
+
 from ratioscope.analysis.engine.measured import Measured
-from ratioscope.analysis.engine.remedies import title_of, to_log
-from ratioscope.analysis.engine.signature import Like, Signature
+from ratioscope.analysis.engine.remedies import Like, title_of, to_log
+from ratioscope.analysis.engine.signature import Signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineEffect, EngineFacts, EngineVerdict
-from ratioscope.analysis.engine.where import Where
+from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import Logged
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.linter.noise_floor import on_policy_ratio
 from ratioscope.metric import not_logged
 
 
@@ -122,17 +125,12 @@ def looks_like(like: Signature) -> str:
     return "It is like nothing that is known here."
 
 
-def sits(found: Where | None) -> str:
-    """Where half of it sits. A sentence; "" where nothing is known."""
-    if found is None:
-        return ""
-    smallest = found.smallest
-    if smallest is None:
-        return (
-            "It sits nowhere in particular: half of it takes about half of the tokens, whichever way they are divided."
-        )
-    held, tokens = percent(smallest.share_of_distance), percent(smallest.share_of_tokens)
-    return f"{held} of it sits in {tokens} of the tokens: {smallest.words}."
+def sits(remarks: Sequence[Finding]) -> str:
+    """Where most of it sits, as the linter found it. A sentence."""
+    placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
+    if placed is None:
+        return "No server, prompt, turn or position holds more of it than the probability of its tokens explains."
+    return placed.why
 
 
 def equal(measured: Measured) -> str:

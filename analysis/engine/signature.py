@@ -6,10 +6,10 @@ do vanishes as p -> 1. Temperature and truncation are found by the linter, whose
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import isnan, nan
 
 from ratioscope.analysis.engine.measured import Measured
+from ratioscope.analysis.engine.remedies import Like
 from ratioscope.analysis.engine.where import Where
 from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
@@ -19,17 +19,6 @@ _SAME = 4.0
 _FEWEST = 30
 # Rounding moves up as often as down: of what moves, the mean is a small part.
 _ONE_SIDED = 0.5
-
-
-class Like(Enum):
-    """What it is like."""
-
-    NOTHING = "nothing"
-    ROUNDING = "rounding"
-    TEMPERATURE = "a temperature"
-    TRUNCATION = "truncation (top-p, top-k)"
-    WEIGHTS = "other weights"
-    UNKNOWN = "nothing that is known here"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """Where the engine's distance sits: the smallest part of the tokens that holds half of it.
 
-found = where(run, first, last)
-found.smallest.words, found.smallest.share_of_tokens        # "probability below 0.5", 0.08
+found = where_engine_differs(run, first, last)
+found.smallest.words, found.smallest.share_expected        # "environment image", 0.51
 
-Each dimension divides the tokens in its own way; of its strata the densest are taken until they hold half.
+Each dimension divides the tokens in its own way; of its strata the densest are taken until they hold half. A
+difference of logits moves open tokens more than sure ones: a part is dense only beyond what the probability of its
+tokens explains.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.run_format.schema import SEQUENCES, TOKENS
 
 HALF = 0.5
-# Half of the distance in half of the tokens is nowhere in particular; in so much less of them it sits somewhere.
+# Half of the distance where half is expected is nowhere in particular; where so much less is, it sits somewhere.
 DENSE = 1.5
 _MOST_VALUES = 200
 _MOST_NAMED = 3
@@ -101,15 +103,22 @@ class Holding:
     n_strata: int
     share_of_tokens: float
     share_of_distance: float
+    share_expected: float
+    """Of the distance, by the probability of its tokens alone."""
 
     @property
     def title(self) -> str:
         return DIMENSIONS[self.dimension].title
 
     @property
+    def lift(self) -> float:
+        """What it holds, as a multiple of what the probability of its tokens explains."""
+        return self.share_of_distance / self.share_expected
+
+    @property
     def dense(self) -> bool:
-        """Whether the distance sits there rather than everywhere."""
-        return self.share_of_tokens * DENSE <= self.share_of_distance
+        """Whether the distance sits there, beyond what the probability of its tokens explains."""
+        return self.lift >= DENSE
 
     @property
     def words(self) -> str:
@@ -128,9 +137,9 @@ class Where:
     holdings: tuple[Holding, ...]
     """The smallest first."""
     strata: pd.DataFrame
-    """One row a stratum: dimension, value, label, n, tv (its mean), share_of_tokens, share_of_distance, equal (share of
-    tokens with the very same log-probability), apart (mean |log-ratio|), signed (its mean), uncertainty (mean 1 - p).
-    """
+    """One row a stratum: dimension, value, label, n, tv (its mean), share_of_tokens, share_of_distance, share_expected,
+    equal (share of tokens with the very same log-probability), apart (mean |log-ratio|), signed (its mean), uncertainty
+    (mean 1 - p)."""
 
     @property
     def smallest(self) -> Holding | None:
@@ -164,6 +173,7 @@ def where_engine_differs(run: Run, first: int | None = None, last: int | None = 
             "tv": rows["shortfall"] / rows["n"],
             "share_of_tokens": rows["n"] / total["n"],
             "share_of_distance": rows["shortfall"] / total["shortfall"],
+            "share_expected": rows["should"] / total["shortfall"],
             **{name: rows[name] / rows["n"] for name in ("equal", "apart", "signed", "uncertainty")},
         }
     ).reset_index(drop=True)
@@ -176,7 +186,8 @@ def _grouped(name: str) -> str:
     """Its strata in the order of their values; of many values those that hold the most."""
     return (
         f"select * from (select * from (select '{name}' as dimension, ({DIMENSIONS[name].value})::varchar as value, "
-        f"min({DIMENSIONS[name].value})::varchar as place, count(*) as n, sum(shortfall) as shortfall, "
+        f"min({DIMENSIONS[name].value})::varchar as place, count(*) as n, "
+        "sum(shortfall) as shortfall, sum(should) as should, "
         "count(*) filter (log_apart = 0) as equal, sum(abs(log_apart)) as apart, sum(log_apart) as signed, "
         "sum(1 - exp(logp_behavior)) as uncertainty from placed group by value) where value is not null "
         f"order by shortfall desc, value limit {_MOST_VALUES}) order by try_cast(place as double), place"
@@ -186,7 +197,8 @@ def _grouped(name: str) -> str:
 def _holding(strata: pd.DataFrame) -> Holding | None:
     """The densest strata first; of token ids, of which some are dense by chance, those that hold the most."""
     name = str(strata["dimension"].iloc[0])
-    dense = strata["share_of_distance"] if name == "token" else strata["tv"]
+    dense = strata["share_of_distance"] if name == "token" else strata["share_of_distance"] / strata["share_expected"]
+    dense = strata["tv"] if name == "probability" else dense
     ordered = strata.loc[dense.sort_values(ascending=False, kind="stable").index]
     held = ordered["share_of_distance"].cumsum().to_numpy()
     if held[-1] < HALF:
@@ -198,6 +210,7 @@ def _holding(strata: pd.DataFrame) -> Holding | None:
         len(strata),
         float(kept["share_of_tokens"].sum()),
         float(kept["share_of_distance"].sum()),
+        float(kept["share_expected"].sum()),
     )
 
 

@@ -96,12 +96,6 @@ class Suspect:
         """The marks that are present and speak for it."""
         return [sign for sign in self.of((*self.cause.requires, *self.cause.supports)) if sign.present]
 
-    @property
-    def deciding(self) -> tuple[str, ...]:
-        """Columns that are not logged and would tell more."""
-        lacking = (need for sign in self.of(self.cause.marks) for need in sign.lacking)
-        return tuple(dict.fromkeys(need[0] for need in lacking))
-
 
 CAUSES: dict[str, KnownCause] = {}
 """By name, in the order of their declaration."""
@@ -177,7 +171,7 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
     named = leading.cause.words
     if others:
         named = f"Either {_small(named)}, or {' or '.join(_small(each.cause.words) for each in others)}"
-    deciding = tuple(dict.fromkeys(name for each in found for name in each.deciding)) if others else ()
+    deciding = _deciding(found) if others else ()
     remedy = leading.cause.do
     if setting := leading.cause.settings.get(framework):
         remedy = f"{remedy} Set {setting}."
@@ -196,6 +190,20 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
         of_cause=leading.cause.name,
         place=next((sign.reading.place for sign in speaking if sign.reading.place), ""),
     )
+
+
+def _deciding(found: Sequence[Suspect]) -> tuple[str, ...]:
+    """Columns that are not logged, of the marks that tell these causes apart."""
+    roles = [{mark: role for role, marks in enumerate(_roles(each.cause)) for mark in marks} for each in found]
+    telling = {mark for of in roles for mark in of if any(other.get(mark) != of[mark] for other in roles)}
+    needs = (
+        need for mark in telling for each in found if mark.name in each.signs for need in each.signs[mark.name].lacking
+    )
+    return tuple(dict.fromkeys(need[0].removeprefix("sequences.") for need in needs))
+
+
+def _roles(of: KnownCause) -> tuple[Sequence[Mark], ...]:
+    return of.requires, tuple(of.supports), of.refutes
 
 
 def _small(words: str) -> str:
@@ -221,11 +229,7 @@ def table(family: Family, evidence: Evidence) -> list[dict[str, Any]]:
                     "limit": mark.limit,
                     "clause": each.signs[mark.name].reading.clause if each.signs[mark.name].present else mark.words,
                 }
-                for role, marks in (
-                    ("requires", each.cause.requires),
-                    ("supports", tuple(each.cause.supports)),
-                    ("refutes", each.cause.refutes),
-                )
+                for role, marks in zip(("requires", "supports", "refutes"), _roles(each.cause), strict=True)
                 for mark in marks
             ],
         }

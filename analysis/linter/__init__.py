@@ -21,6 +21,7 @@ from ratioscope.analysis.linter import (
     identities,
     keys,
     masks,
+    mismatch,
     noise_floor,
     responses,
     signatures,
@@ -37,8 +38,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 
 # Importing a module declares its checks.
 _MODULES = (
-    advantages, alignment, calibration, copies, footers, identities, keys, masks, noise_floor, responses, signatures,
-    units, values,
+    advantages, alignment, calibration, copies, footers, identities, keys, masks, mismatch, noise_floor, responses,
+    signatures, units, values,
 )  # fmt: skip
 
 

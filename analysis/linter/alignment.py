@@ -32,6 +32,8 @@ _LARGEST_LOGP = 1e-4
 REPEATED = 0.9
 
 MEASURED = (*COLUMNS, "entropy")
+# Log-probabilities that one program gathers from its logits; the entropy needs no label, so it is a witness of its own.
+_PASSES = (("logp_behavior_train", "logp_current", "logp_new"),)
 _REFERENCE = COLUMNS[4]
 _WORDS = {1: "one position late", -1: "one position early"}
 _LABELS = (
@@ -64,15 +66,29 @@ class Aligned:
         return any(end not in self.in_place for end in ends.items() if end[0] in COLUMNS)
 
     def odd(self) -> dict[str, int]:
-        """Columns that are off against most others, which are in place to each other, with their offset."""
+        """Columns that are off against most witnesses, with their offset.
+
+        Columns of one forward pass that are in place to each other are one witness (`_PASSES`): three columns that the
+        trainer gathered with one wrong label are one voice against the sampler's and the entropy's.
+        """
+        names = [name for name in MEASURED if any(name == one for one, _ in self.offset)]
         found = {}
-        for column in {one for one, _ in self.offset}:
-            offsets = [*self.against(column).values()]
+        for column in names:
+            own = next((of for of in _PASSES if column in of), (column,))
+            # Those of its own pass that lie as it does share its fate.
+            beside = {other for other in own if other == column or self.offset.get((column, other)) == 0}
+            alone = [(name,) for name in names if not any(name in of for of in _PASSES)]
+            said = (self._vote(column, set(of) & set(names) - beside) for of in (*_PASSES, *alone))
+            votes = [vote for vote in said if vote is not None]
             for by in (1, -1):
-                most = len(offsets) > 1 and offsets.count(by) > len(offsets) / 2
-                if most and (column, by) not in self.in_place:
+                if len(votes) > 1 and votes.count(by) > len(votes) / 2 and (column, by) not in self.in_place:
                     found[column] = by
         return found
+
+    def _vote(self, column: str, witness: set[str]) -> int | None:
+        """What a witness says of a column's offset; None where it says nothing, or not one thing."""
+        said = {self.offset[column, other] for other in witness if (column, other) in self.offset}
+        return said.pop() if len(said) == 1 else None
 
 
 def aligned_of(evidence: LogEvidence) -> Aligned:
@@ -195,7 +211,7 @@ def _shift(evidence: LogEvidence, column: str, by: int) -> Finding:
     return Finding(
         f"{column} is logged {_WORDS[by]}: its probabilities correlate {found.there[column, best]:.2f} with those of "
         f"{best} at the neighbouring position and {found.here[column, best]:.2f} at their own{_sampled(evidence)}"
-        + (f"; the other {len(others)} columns agree in place." if len(others) > 1 else "."),
+        + ".",
         Severity.WARNING if column in BESIDE else Severity.CRITICAL,
         _LABELS,
         (

@@ -22,6 +22,8 @@ LARGEST_Z = 5.0
 # Nats, and probability: less than this changes no ratio that matters.
 LEAST_NATS, LEAST_EXCESS = 0.01, 0.005
 FEWEST_GROUPS = 8
+# Share of a mean that one prompt group may carry: its few large ratios may be chance.
+_LARGEST_GROUP = 0.25
 
 _RAW = (
     "Log the probabilities that the sampler drew with, after temperature, top-k and top-p (vLLM: logprobs_mode = "
@@ -114,10 +116,14 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
         estimated("z", z),
         estimated("mean of -logp_current over mean entropy", ratio),
     )
-    if evidence.doubt is not None and abs(z) >= LARGEST_Z and abs(mean) >= LEAST_NATS:
+    by_group = np.bincount(sample.group[known], surprise - level)
+    if (
+        abs(z) >= LARGEST_Z
+        and abs(mean) >= LEAST_NATS
+        and np.abs(by_group).max() > _LARGEST_GROUP * abs(by_group.sum())
+    ):
         return not_checked(
-            f"Entropy and -logp_current differ by {number(mean)} nats, but a few large ratios carry that mean: it may "
-            "be chance.",
+            f"Entropy and -logp_current differ by {number(mean)} nats, but one prompt group carries most of that.",
         )
     if not abs(z) >= LARGEST_Z or abs(mean) < LEAST_NATS:
         allowed = f"; up to {LEAST_NATS:g} is allowed" if abs(mean) < LEAST_NATS else ""

@@ -168,6 +168,11 @@ class LogEvidence(Evidence):
         return Sample(self.frame(filled("linter/sample", every=str(self.sampled))))
 
     @cached_property
+    def fresh(self) -> pd.DataFrame:
+        """Tokens with a known engine's part and what places them, of whole groups, of all or of one in `sampled`."""
+        return self.frame(filled("linter/fresh", every=str(self.sampled)))
+
+    @cached_property
     def drawn(self) -> dict[str, Drawn]:
         """What each logged log-probability says inside shared states."""
         known = self.log.has("token_id")

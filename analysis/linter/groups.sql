@@ -3,6 +3,7 @@ select
     step, group_id,
     $counts,
     count(*) as n_rows,
+    count(*) filter (behavior_version is null) as n_unlabelled,
     count(logp_new) as n_new,
     count(logp_behavior_train) as n_train,
     count(clip_side) filter (clipped is not null) as n_clip,

@@ -6,6 +6,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.run_format import schema
@@ -109,7 +110,7 @@ def versions(evidence: LogEvidence) -> list[Finding]:
                 evidence.examples("future"),
             )
         )
-    remarks += _backwards(evidence)
+    remarks += _backwards(evidence) + _unlabelled(evidence)
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
     if one_behind >= FEWEST_TOKENS and newest == 1 and not evidence.rounding and equal > EQUAL_SHARE * one_behind:
         remarks.append(
@@ -125,6 +126,27 @@ def versions(evidence: LogEvidence) -> list[Finding]:
             )
         )
     return remarks or passed(f"No token is newer than its update; the newest are {newest} versions old.")
+
+
+def _unlabelled(evidence: LogEvidence) -> list[Finding]:
+    """Tokens without a version beside others that have one: their age is unknown, not 0."""
+    missing = evidence.total("n_unlabelled")
+    share = missing / evidence.n_rows
+    if not 0 < share < 1 or share < _FEW_UNLABELLED:
+        return []
+    steps = steps_with(evidence.by_step["n_unlabelled"])
+    return [
+        Finding(
+            f"behavior_version is missing in {percent(share)} of the tokens, {evidence.in_steps(steps)}: their age is "
+            "unknown, not 0.",
+            Severity.WARNING if share > _MANY_UNLABELLED else Severity.NOTICE,
+            "Log the version with each token when it is sampled; ages and the engine's part leave these tokens out.",
+            (estimated("share of the tokens", share),),
+            steps,
+            ("behavior_version",),
+            evidence.rows_where("behavior_version is null"),
+        )
+    ]
 
 
 def _backwards(evidence: LogEvidence) -> list[Finding]:
@@ -155,6 +177,8 @@ def _backwards(evidence: LogEvidence) -> list[Finding]:
     return remarks
 
 
+# Shares of tokens without a version, from which on it is said, and changes what ages mean.
+_FEW_UNLABELLED, _MANY_UNLABELLED = 0.001, 0.05
 # Schedules that mix versions may sample an older one next.
 _BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
 

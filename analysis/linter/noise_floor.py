@@ -5,6 +5,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
+from ratioscope.analysis.linter.place import places_of
 from ratioscope.notes import remark
 
 # Half the mean of |ratio - 1| between float32 passes of one model: far above what rounding makes (1e-7 to 1e-5).
@@ -52,6 +53,7 @@ def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
     # NaN, where the floor was not measured, explains nothing.
     precision = staleness.max() <= TIMES_PRECISION * dtype
     usual = staleness.max() <= HEALTHY_TV and largest <= HEALTHY_LOG_RATIO
+    found = places_of(evidence)
     kind = "logp_behavior_train" if evidence.total("n_train") else "logp_current"
     return [
         Finding(
@@ -61,13 +63,14 @@ def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
             + f"|log ratio| up to {largest:.2g}."
             + (f" A pass in bfloat16 differs by as much ({dtype:.1e}): precision." if precision else "")
             + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),
-            Severity.NOTICE if precision or usual else Severity.WARNING,
-            "Compare precision (weights, logits and softmax in float32), decoding settings, and whether the sampler "
-            "logs raw or processed log-probabilities: on the same weights the difference is the engine's, not that of "
-            "the data's age.",
+            # Engines of healthy stacks differ; where it hurts the diagnosis has its own limit.
+            Severity.NOTICE if precision or usual or not bounded.max() > evidence.limits.engine else Severity.WARNING,
+            "Look at Engine: where the difference sits, what it is like, and what removes it.",
             numbers,
             above,
             ("logp_behavior", kind),
             evidence.rows_where("fresh is not null", "abs(fresh) desc, step, seq_id, position"),
+            why=f"{found[0].clause}." if found else "",
+            place=found[0].words if found else "",
         )
     ]

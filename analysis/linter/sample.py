@@ -19,8 +19,9 @@ Series = pd.Series
 
 # Two passes over one state in other batches differ by rounding; what is further apart belongs to another token.
 SAME_VALUE = 0.02
-# Kernels that depend on the batch differ by more, in proportion to 1 - p: a noise of 0.08 in the logits, say.
-_NOISY_VALUE = 0.25
+# Kernels that depend on the batch differ by more, in proportion to 1 - p: by how much their own repeats say, up to a
+# multiple of the median that noise hardly reaches, and that values of other tokens exceed by far.
+_NOISY_VALUE, _TIMES_MEDIAN, _LARGEST_NOISE = 0.25, 8.0, 1.0
 # Float32 rounding and a coarse number format add up over the tokens of a state.
 MOST_MASS = 1.05
 _FEWEST = 20
@@ -135,8 +136,9 @@ class Sample:
         found = found[np.isfinite(found["x"]) & self.follows_all]
         tokens = found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
         repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
-        allowed = np.maximum(SAME_VALUE * (1 + repeated["min"].abs()), -_NOISY_VALUE * np.expm1(repeated["min"]))
-        varying = _share(repeated["max"] - repeated["min"] > allowed)
+        apart, unsure = repeated["max"] - repeated["min"], -np.expm1(repeated["min"])
+        noise = float(np.clip(_TIMES_MEDIAN * (apart / unsure).median(), _NOISY_VALUE, _LARGEST_NOISE))
+        varying = _share(apart > np.maximum(SAME_VALUE * (1 + repeated["min"].abs()), noise * unsure))
         states = tokens.groupby("state")
         several = states.size() > 1
         spread = (states["max"].max() - states["min"].min())[several]

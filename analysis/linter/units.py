@@ -20,6 +20,10 @@ FEWEST_ROWS = 50
 SAME_SHARE, SAME_FACTOR = 0.8, 0.1
 LEAST_FACTOR = 0.15
 _BASES = {"base 2": 1 / np.log(2), "base 10": 1 / np.log(10)}
+# What a log-probability may be rounded to: an even lattice of 2 to the minus so many bits (float16 of values up to 1 is
+# one of 2^-11 and finer), or so many bits of a mantissa.
+_LATTICES = range(9)
+_MANTISSAS = {"float8 (e5m2)": 2, "float8 (e4m3)": 3, "bfloat16": 7, "float16": 10}
 # Half the mean rounding error that is more than float32 makes of a ratio; see noise_floor.
 COARSE = 1e-4
 
@@ -172,11 +176,14 @@ def precision(evidence: LogEvidence) -> list[Finding]:
 
 
 def _roundings(values: Floats, decimals: int) -> Iterator[tuple[str, Floats, Floats]]:
-    """What it may have been rounded to: words, the values rounded so, and the distance of neighbours, (n,)."""
-    single, exponent = values.astype(np.float32), np.floor(np.log2(np.abs(values)))
-    bfloat16 = (single.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(float)
-    yield "bfloat16", bfloat16, 2.0 ** (exponent - 7)
-    yield "float16", values.astype(np.float16).astype(float), 2.0 ** (exponent - 10)
+    """What it may have been rounded to, the coarsest first: words, the values rounded so, and the distance of
+    neighbours, (n,)."""
+    for bits in _LATTICES:
+        yield f"multiples of 1/{2**bits}", np.round(values * 2**bits) / 2**bits, np.full(len(values), 2.0**-bits)
+    exponent = np.floor(np.log2(np.abs(values)))
+    for words, bits in _MANTISSAS.items():
+        unit = 2.0 ** (exponent - bits)
+        yield words, np.round(values / unit) * unit, unit
     few = {4: "four"}.get(decimals, str(decimals))
     rounded = np.round(values, decimals).astype(np.float32).astype(float)
     yield f"{few} decimals", rounded, np.full(len(values), 10.0**-decimals)

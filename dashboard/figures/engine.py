@@ -50,21 +50,29 @@ def parts(
 
 
 def holds(rows: pd.DataFrame, mode: Mode) -> go.Figure:
-    """By dimension, the share of the tokens that holds half of the distance: the shorter, the more it sits there.
+    """By dimension, what its densest part holds of the distance, beside what the probability of its tokens explains.
 
     Args:
-        rows: words, share_of_tokens, share_of_distance.
+        rows: words, share_of_distance, share_expected.
     """
-    fig = base.figure(mode, height=max(140, 44 + 34 * len(rows)), x_title="share of the tokens that hold half of it")
+    fig = base.figure(mode, height=max(140, 44 + 34 * len(rows)), x_title="share of the distance")
     names = [base.plotly_text(str(words)) for words in rows["words"]]
     fig.add_bar(
         y=names,
-        x=rows["share_of_tokens"].to_numpy(np.float32),
-        customdata=rows[["share_of_distance"]].to_numpy(np.float32),
+        x=rows["share_of_distance"].to_numpy(np.float32),
+        customdata=rows[["share_expected"]].to_numpy(np.float32),
         orientation="h",
         marker={"color": theme.CURRENT},
-        hovertemplate="%{x:.1%} of the tokens hold %{customdata[0]:.0%} of the distance<extra></extra>",
-        showlegend=False,
+        hovertemplate="%{x:.0%} of the distance, %{customdata[0]:.0%} expected<extra></extra>",
+        name="held",
+    )
+    fig.add_scatter(
+        y=names,
+        x=rows["share_expected"].to_numpy(np.float32),
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 20, "line": {"width": 3, "color": mode.text}},
+        hoverinfo="skip",
+        name="expected by the tokens' probability",
     )
     fig.update_xaxes(tickformat="~p", range=[0, 1], showgrid=True)
     fig.update_yaxes(autorange="reversed", showgrid=False)

@@ -9,8 +9,8 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.engine import sentences
 from ratioscope.analysis.engine.measured import MEASURED_TOKENS, Measured, measure_engine
-from ratioscope.analysis.engine.remedies import REMEDIES, Advice, framework_of, remedies, title_of
-from ratioscope.analysis.engine.signature import Like, Signature, engine_signature
+from ratioscope.analysis.engine.remedies import REMEDIES, Advice, Like, framework_of, remedies, title_of
+from ratioscope.analysis.engine.signature import Signature, engine_signature
 from ratioscope.analysis.engine.verdict import (
     EffectKind,
     EngineFacts,
@@ -153,13 +153,15 @@ def places(subject: Subject) -> list[Piece]:
         return []
     rows = pd.DataFrame(
         [
-            {"words": holding.words, "share_of_tokens": holding.share_of_tokens,
-             "share_of_distance": holding.share_of_distance}
-            for holding in found.holdings
+            {"words": holding.words, "share_of_distance": holding.share_of_distance,
+             "share_expected": holding.share_expected}
+            for holding in sorted(found.holdings, key=lambda each: -each.lift)
         ]
     )  # fmt: skip
     title = f"Where half of it sits, {subject.window(MEASURED_TOKENS).words}"
-    drawn = chart(subject.mode, "engine-where", title, partial(figures.holds, rows), sentences.sits(found), rows)
+    drawn = chart(
+        subject.mode, "engine-where", title, partial(figures.holds, rows), sentences.sits(subject.opened.remarks), rows
+    )
     return [drawn, _strata(found)]
 
 

@@ -126,7 +126,8 @@ def material(folder: Path) -> Material:
 
 def _held() -> pd.DataFrame:
     """Strata of a distance, as the engine's figures take them."""
-    numbers = {name: [0.1, 0.2, 0.4] for name in ("share_of_tokens", "share_of_distance", "uncertainty", "apart", "n")}
+    shares = ("share_of_tokens", "share_of_distance", "share_expected")
+    numbers = {name: [0.1, 0.2, 0.4] for name in (*shares, "uncertainty", "apart", "n")}
     return pd.DataFrame({"words": [HOSTILE, "b", "c"]} | numbers)
 
 

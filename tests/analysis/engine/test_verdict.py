@@ -10,8 +10,9 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure_engine
+from ratioscope.analysis.engine.remedies import Like
 from ratioscope.analysis.engine.sentences import answer
-from ratioscope.analysis.engine.signature import Like, engine_signature
+from ratioscope.analysis.engine.signature import engine_signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict, _trend, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import where_engine_differs
 from ratioscope.analysis.findings.facts import facts_of

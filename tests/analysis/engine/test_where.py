@@ -8,6 +8,7 @@ import pytest
 
 from ratioscope.analysis.engine.sentences import sits
 from ratioscope.analysis.engine.where import DIMENSIONS, where_engine_differs
+from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from tests.making.engines import engine_steps
 from tests.making.runs import Step, write_run
@@ -28,7 +29,9 @@ def test_the_server_that_differs_is_found(tmp_path: Path) -> None:
     assert found is not None and found.smallest is not None
     assert found.smallest.dimension == "engine" and found.smallest.labels == ("server-b",)
     assert found.smallest.share_of_tokens == pytest.approx(0.25)
-    assert "25% of the tokens: inference server server-b" in sits(found)
+    assert found.smallest.share_expected == pytest.approx(0.25, abs=0.05)
+    remarks = lint(open_run(tmp_path / "run"))
+    assert "of the mismatch is in server server-b (2" in sits(remarks)
     for dimension in {holding.dimension for holding in found.holdings}:
         shares = found.of(dimension)[["share_of_tokens", "share_of_distance"]].sum()
         assert shares.to_numpy() == pytest.approx([1, 1])

@@ -1,0 +1,279 @@
+"""Why sampler and trainer differ at one version: the marks of the mismatch, and the causes that they tell apart.
+
+The engine's part of a token is known where the trainer recomputed the sampling version, or the policy's own version
+sampled (`LogEvidence.fresh`). What is at one server, one prompt, one turn is found by `place`; what begins at nothing
+and stays, or falls at a restart, by the mismatch of each step over what the probabilities of its tokens explain.
+"""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.engine.remedies import framework_of
+from ratioscope.analysis.findings.cause import Family, Suspect, cause, findings_of
+from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
+from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
+from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
+from ratioscope.analysis.linter.place import DIMENSIONS, LEAST_LIFT, expected, places_of, shortfall, strata
+
+_FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
+# Log-probability above which both engines give 0 or nearly so, whatever they differ in.
+_SURE = -1e-3
+_EQUAL = 1e-6
+_LEAST_EQUAL = 0.05
+"""Share of the unsure tokens with the very same value: of engines that differ nearly none."""
+_FEWEST_RESPONSES = 50
+
+
+def _held_by(dimension: str) -> Mark:
+    """The mark of a place: its lift, 1 where the dimension holds no more than it should."""
+
+    def look(evidence: LogEvidence) -> MarkReading | None:
+        frame = evidence.fresh
+        if len(frame) < _FEWEST_TOKENS or DIMENSIONS[dimension].levels(frame).nunique() < 2:
+            return None
+        place = next((each for each in places_of(evidence) if each.dimension == dimension), None)
+        if place is None:
+            return MarkReading(1.0, "")
+        return MarkReading(place.lift, place.clause, evidence.all_steps, _columns(evidence), place=place.words)
+
+    look.__name__ = f"mismatch_by_{dimension}"
+    look.__doc__ = f"One part by {DIMENSIONS[dimension].title.rstrip(':')} holds more of the mismatch than it should"
+    return mark(needs=(*ENGINE_COLUMNS, *DIMENSIONS[dimension].needs), limit=LEAST_LIFT)(look)
+
+
+def _columns(evidence: LogEvidence) -> tuple[str, ...]:
+    return "logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"
+
+
+HELD_BY = {dimension: _held_by(dimension) for dimension in DIMENSIONS}
+
+
+def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
+    """The mismatch of each step, as a multiple of what the probabilities of its tokens explain."""
+
+    def make() -> "pd.Series[float]":
+        frame = evidence.fresh
+        if len(frame) < _FEWEST_TOKENS:
+            return pd.Series(dtype=float)
+        distance = shortfall(frame)
+        sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
+        sums = sums.groupby(frame["step"].to_numpy()).sum()
+        return (sums["is"] / sums["should"].where(sums["should"] > 0)).dropna()
+
+    return evidence.once("mismatch by step", make)
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.5)
+def mismatch_starts_small(evidence: LogEvidence) -> MarkReading | None:
+    """The mismatch of the first step is a small part of the later one: what differs came with the updates."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS or evidence.begins_unseen(evidence.all_steps):
+        return None
+    first, later = float(level.iloc[0]), level.iloc[len(level) // 2 :]
+    times = float(later.median()) / max(first, 1e-3)
+    return MarkReading(
+        times,
+        f"the mismatch is {number(times)} × as large in the second half of the run as in step {level.index[0]}",
+        tuple(map(int, later.index)),
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=1.35)
+def mismatch_keeps_growing(evidence: LogEvidence) -> MarkReading | None:
+    """The last third of the run has a larger mismatch than the middle third, in nearly all of its steps."""
+    level = _by_step(evidence)
+    third = len(level) // 3
+    if third < _FEWEST_STEPS // 2:
+        return None
+    middle, last = level.iloc[third : 2 * third], level.iloc[-third:]
+    # Half of the last third beyond all of the middle one but its largest value: no run of noise.
+    grows = last.median() / middle.median() if last.median() > middle.quantile(0.9) and middle.median() > 0 else 1.0
+    return MarkReading(
+        float(grows),
+        f"the mismatch of the last third of the run is {number(float(grows))} × that of the middle third",
+        tuple(map(int, last.index)),
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.0)
+def mismatch_falls_back(evidence: LogEvidence) -> MarkReading | None:
+    """The mismatch rises over several steps and falls back to its start within one, as after a restart."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    values = level.to_numpy()
+    before = pd.Series(values).rolling(3).min().shift(1).to_numpy()
+    after = pd.Series(values[::-1]).rolling(3).max().to_numpy()[::-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fall = np.nan_to_num(before / after)
+    at = int(np.argmax(fall))
+    return MarkReading(
+        float(fall[at]),
+        f"the mismatch falls to 1/{number(float(fall[at]))} at step {level.index[at]} and stays low",
+        (int(level.index[at]),),
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=LEAST_LIFT)
+def mismatch_at_first_tokens(evidence: LogEvidence) -> MarkReading | None:
+    """The first tokens of the responses hold more of the mismatch than they should."""
+    sign = HELD_BY["position"](evidence)
+    if not sign.known:
+        return None
+    begins = sign.present and sign.reading.place.startswith("position 0")
+    return sign.reading if begins else MarkReading(1.0, "")
+
+
+@mark(needs=ENGINE_COLUMNS, limit=0.8)
+def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
+    """Sampler and trainer give the very same values up to some position of a response, and others from there on."""
+    frame = evidence.fresh
+    unsure = frame[frame["logp_behavior"] < _SURE]
+    equal = (unsure["fresh"].abs() <= _EQUAL).to_numpy()
+    if len(unsure) < _FEWEST_TOKENS:
+        return None
+    if evidence.rounding or not _LEAST_EQUAL <= equal.mean() < 1:
+        return MarkReading(0.0, "")
+    of = [unsure["step"], unsure["seq_id"]]
+    differs = unsure["position"].where(~equal)
+    first = differs.groupby(of).transform("min")
+    ahead = equal & ~(unsure["position"] >= first).to_numpy()
+    begins = differs.groupby(of).min().dropna()
+    if len(begins) < _FEWEST_RESPONSES:
+        return MarkReading(0.0, "")
+    share = float(ahead.sum() / equal.sum())
+    beyond = float(equal[(unsure["position"] > first).to_numpy()].mean())
+    return MarkReading(
+        share,
+        f"values are identical up to position {begins.median():.0f} of a response (median; {begins.quantile(0.1):.0f} "
+        f"to {begins.quantile(0.9):.0f}), and {percent(beyond)} are from there on",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("logp_new",)), limit=0.2)
+def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
+    """The trainer is beyond the sampler where the next update goes on to move it: the sampler has older weights.
+
+    Rounding and other kernels know nothing of the next update.
+    """
+    found = evidence.frame(
+        f"""
+        select count(*) as n, corr(fresh, (logp_new - logp_current)::double) as together
+        from examined
+        where invalid is null and isfinite(fresh) and isfinite(logp_new) and abs(fresh) < 1
+            and abs(logp_new - logp_current) < 1 and logp_behavior < {_SURE}
+        """
+    ).iloc[0]
+    if found["n"] < _FEWEST_TOKENS or pd.isna(found["together"]):
+        return None
+    together = float(found["together"])
+    return MarkReading(
+        together,
+        f"the mismatch and the next update move tokens the same way (correlation {number(together)})",
+        evidence.all_steps,
+        ("behavior_version",),
+    )
+
+
+_AT_A_PLACE = tuple(HELD_BY[name] for name in DIMENSIONS if name not in ("position", "end", "token"))
+_TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
+_INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
+
+cause(
+    "prefix_cache", Family.MISMATCH, "The sampler reuses a prefix cache of old weights",
+    requires=(HELD_BY["repeated"],),
+    supports={mismatch_at_first_tokens: 1.0, mismatch_falls_back: 1.0},
+    refutes=(HELD_BY["prompt"],),
+    do="Reset the prefix cache after each weight push.",
+    settings={"verl": "actor_rollout_ref.rollout.enable_prefix_caching=False"},
+    reports=("NeMo-RL #4018", "NeMo-RL #3152", "prime-rl #1650", "prime-rl #2270"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "some_prompts", Family.MISMATCH, "Particular prompts are computed differently in sampler and trainer",
+    requires=(HELD_BY["prompt"],), do=f"Recompute the same few prompts in both engines. {_INPUTS}",
+    reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "one_environment", Family.MISMATCH, "One environment is scored in another context than it was sampled in",
+    requires=(HELD_BY["environment"],), supports={mismatch_at_first_tokens: 1.0}, do=_INPUTS,
+    reports=("TRL #6294", "TRL #6401", "OpenRLHF #1220"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "one_server", Family.MISMATCH, "One inference server differs from the others",
+    requires=(HELD_BY["engine"],), do="Compare the weight checksum and launch flags of this server with the others'.",
+    explains=_TAILS,
+)  # fmt: skip
+cause(
+    "one_rank", Family.MISMATCH, "One rank of the trainer differs from the others",
+    requires=(HELD_BY["rank"],), do="Compare how this rank packs and gathers log-probabilities with the others.",
+    reports=("AReno #511",), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",
+    requires=(HELD_BY["adapter"],), do="Compare the adapter weights that the sampler has loaded with the trainer's.",
+    explains=_TAILS,
+)  # fmt: skip
+cause(
+    "turns_rendered_anew", Family.MISMATCH, "Turns begin in another context: the conversation was rendered anew",
+    requires=(HELD_BY["turn_start"],), do="Train on the sampled token ids; do not render the conversation again.",
+    explains=_TAILS,
+)  # fmt: skip
+cause(
+    "expert_routing", Family.MISMATCH, "Sampler and trainer choose other experts",
+    requires=(HELD_BY["routing"],), do="Replay the sampler's expert routing in the trainer.",
+    settings={"verl": "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
+              "prime_rl": "trainer.enable_router_replay = true", "slime": "--use-rollout-routing-replay"},
+    explains=_TAILS,
+)  # fmt: skip
+cause(
+    "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",
+    requires=(identical_then_not,), do="Look for a block, window or kernel limit there: KV cache, attention, chunks.",
+    reports=("SGLang #25790", "vLLM #54035"),
+)  # fmt: skip
+cause(
+    "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
+    requires=(mismatch_starts_small,),
+    refutes=(*_AT_A_PLACE, mismatch_at_first_tokens, mismatch_keeps_growing, mismatch_follows_updates),
+    do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
+    reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"),
+)  # fmt: skip
+cause(
+    "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
+    requires=(mismatch_starts_small,),
+    supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0},
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing),
+    do="Label each token with the version that sampled it, when it was sampled.",
+    reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
+    explains=("sampler_not_following", "engine_mismatch"),
+)  # fmt: skip
+cause(
+    "part_not_sent", Family.MISMATCH, "The sampler lacks a part of each update",
+    requires=(mismatch_starts_small, mismatch_keeps_growing), refutes=_AT_A_PLACE,
+    do="Compare checksums of single tensors in sampler and trainer after a push.",
+)  # fmt: skip
+
+
+@check(order=275, needs=ENGINE_COLUMNS, page="engine")
+def mismatch_cause(evidence: LogEvidence) -> list[Finding]:
+    """Why sampler and trainer differ at one version: a server, prompts, a cache, an update that was rounded."""
+    if len(evidence.fresh) < _FEWEST_TOKENS:
+        return not_checked(f"The engine's part is known of fewer than {_FEWEST_TOKENS:,} tokens.")
+    found = findings_of(
+        Family.MISMATCH, evidence, framework_of(evidence.run.manifest), lambda one: _cost(evidence, one)
+    )
+    return found or passed("No known cause of a mismatch shows its signs: it is everywhere alike, and constant.")
+
+
+def _cost(evidence: LogEvidence, suspect: Suspect) -> Severity:
+    """A notice where the mismatch is that of healthy engines, in its steps and place."""
+    level = float(shortfall(evidence.fresh).mean())
+    dense = next((sign.reading.value for sign in suspect.speaking if sign.mark in _AT_A_PLACE), 1.0)
+    return suspect.cause.severity if level * dense > HEALTHY_TV else Severity.NOTICE

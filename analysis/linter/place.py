@@ -1,0 +1,247 @@
+"""Where a mismatch sits, beyond what the probability of tokens alone explains: which server, prompt, turn, position.
+
+for place in places_of(evidence):                     # the one that explains most first
+    place.words, place.held, place.expected           # "environment image", 0.98, 0.51
+
+A difference of logits moves a sure token less than an open one, so each token is expected to differ as its stratum of
+probability does. Of a dimension those levels are taken that hold half of the distance in one half of the prompt groups;
+what they hold in the other half, over what is expected there, is the lift: 1 where chance chose them. Further places
+are looked for beyond those found before, so that a server is not blamed for its prompts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ratioscope.analysis.findings.logged import Need
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.sample import Floats
+
+# 1 - p: strata in which tokens are alike.
+_STRATA = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.97, 1.0)
+LEAST_LIFT = 1.25
+"""Healthy logs come to 0.98 to 1.03, whatever the dimension."""
+_LEAST_RATIO = 1.2
+_FEWEST_TOKENS, _FEWEST_GROUPS = 1000, 8
+# What is expected of a level with few tokens is drawn towards the whole, by this share of the distance a level.
+_SHRINK = 0.01
+_MOST_PLACES, _MOST_NAMED = 3, 3
+_FIRST_TOKENS = 4
+_ALIKE = 0.9
+"""Agreement of the experts' routing from which on it is nearly complete."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of the tokens that holds more of the mismatch than it should."""
+
+    dimension: str
+    labels: tuple[str, ...]
+    """Its levels, as text of the log."""
+    n_levels: int
+    lift: float
+    held: float
+    """Share of the mismatch that it holds."""
+    expected: float
+    """Share that the probability of its tokens explains."""
+
+    @property
+    def words(self) -> str:
+        """The part, as a subject."""
+        title = DIMENSIONS[self.dimension].title
+        if len(self.labels) > _MOST_NAMED:
+            return f"{len(self.labels)} of {self.n_levels} {title}s"
+        return f"{title} {listed(self.labels)}"
+
+    @property
+    def clause(self) -> str:
+        """The part with what it holds."""
+        return f"{percent(self.held)} of the mismatch is in {self.words} ({percent(self.expected)} expected)"
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A dimension of `DIMENSIONS`."""
+
+    title: str
+    needs: tuple[Need, ...]
+    levels: "Callable[[pd.DataFrame], pd.Series]"
+    """Of the frame `LogEvidence.fresh`; missing: in no level. Numbers are in order, and neighbours are named as one."""
+    doubling: bool = False
+    """Whether a level n stands for n to 2n - 1."""
+
+
+def _doubling(values: "pd.Series[int]") -> "pd.Series":
+    """Levels of a count that double: 0, 1, 2 to 3, 4 to 7."""
+    counts = values.to_numpy(dtype=np.int64)
+    low = np.where(counts > 0, 2 ** np.floor(np.log2(np.maximum(counts, 1))).astype(np.int64), 0)
+    return pd.Series(low, index=values.index)
+
+
+def _recurring(frame: pd.DataFrame) -> "pd.Series":
+    """Prompts that three updates or more asked."""
+    return frame["prompt_id"].where(frame.groupby("prompt_id")["step"].transform("nunique") > 2)
+
+
+def _asked_before(frame: pd.DataFrame) -> "pd.Series":
+    return frame["visit"].gt(0).map({True: "sampled before", False: "sampled for the first time"}).where(
+        frame["visit"].notna()
+    )  # fmt: skip
+
+
+def _turn_starts(frame: pd.DataFrame) -> "pd.Series":
+    response = [frame["step"], frame["seq_id"]]
+    begins = frame.groupby([*response, frame["turn"]])["position"].transform("min")
+    several = frame.groupby(response)["turn"].transform("nunique") > 1
+    near = frame["position"] - begins < _FIRST_TOKENS
+    return near.map({True: f"first {_FIRST_TOKENS} tokens", False: "later tokens"}).where(several)
+
+
+def _routing(frame: pd.DataFrame) -> "pd.Series":
+    agreement = frame["routing_agreement"]
+    return agreement.ge(_ALIKE).map({True: "alike", False: "different"}).where(agreement.notna())
+
+
+def _of_response(column: str) -> Divided:
+    return Divided({"engine": "server"}.get(column, column), ((f"sequences.{column}",),), lambda frame: frame[column])
+
+
+_PROMPTS: tuple[Need, ...] = (("sequences.prompt_id",),)
+DIMENSIONS: dict[str, Divided] = {
+    **{column: _of_response(column) for column in ("engine", "rank", "environment", "adapter")},
+    "prompt": Divided("prompt", _PROMPTS, _recurring),
+    "repeated": Divided("prompts", _PROMPTS, _asked_before),
+    "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"]),
+    "turn_start": Divided("turns:", (("turn",),), _turn_starts),
+    "position": Divided("position", (), lambda frame: _doubling(frame["position"]), doubling=True),
+    "end": Divided(
+        "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
+    ),
+    "routing": Divided("expert routing", (("routing_agreement",),), _routing),
+    "token": Divided("token id", (("token_id",),), lambda frame: frame["token_id"]),
+}
+
+
+def shortfall(frame: pd.DataFrame) -> Floats:
+    """The bounded distance of each token of `LogEvidence.fresh`, (1 - ρ)+, (n_rows,)."""
+    with np.errstate(over="ignore"):
+        return np.maximum(-np.expm1(frame["fresh"].to_numpy(dtype=float)), 0.0)
+
+
+def strata(frame: pd.DataFrame) -> NDArray[np.int64]:
+    """The stratum of probability of each token, (n_rows,)."""
+    unsure = -np.expm1(np.minimum(frame["logp_behavior"].to_numpy(dtype=float), 0.0))
+    return np.searchsorted(_STRATA, unsure).astype(np.int64)
+
+
+def expected(distance: Floats, stratum: NDArray[np.int64]) -> Floats:
+    """What each token should contribute: the mean of its stratum, (n_rows,)."""
+    size = np.bincount(stratum)
+    return np.asarray((np.bincount(stratum, distance) / np.maximum(size, 1))[stratum])
+
+
+def places_of(evidence: LogEvidence) -> tuple[Place, ...]:
+    """The places of the engine's part, found once; the one that explains most first."""
+    return evidence.once("places", lambda: places(evidence.fresh))
+
+
+def places(frame: pd.DataFrame) -> tuple[Place, ...]:
+    """Where the distance of some tokens sits.
+
+    Args:
+        frame: as `LogEvidence.fresh`.
+    """
+    if len(frame) < _FEWEST_TOKENS:
+        return ()
+    distance, stratum = shortfall(frame), strata(frame)
+    group = frame.groupby(["step", "group_id"], sort=False).ngroup().to_numpy().astype(np.int64)
+    if not distance.sum() > 0 or group[-1] + 1 < _FEWEST_GROUPS:
+        return ()
+    left = {}
+    for name, dimension in DIMENSIONS.items():
+        codes, labels = pd.factorize(dimension.levels(frame))
+        if len(labels) > 1:
+            left[name] = codes.astype(np.int64), labels
+    found: list[Place] = []
+    while left and len(found) < _MOST_PLACES:
+        should = expected(distance, stratum)
+        looks = (_looked_at(name, *of, distance, should, group) for name, of in left.items())
+        place, inside = max(filter(None, looks), key=lambda look: look[0].lift, default=(None, stratum))
+        if place is None or place.lift <= LEAST_LIFT:
+            break
+        found.append(place)
+        del left[place.dimension]
+        stratum = (2 * stratum + inside).astype(np.int64)
+    return tuple(found)
+
+
+def _looked_at(
+    name: str, codes: NDArray[np.int64], labels: "pd.Index", distance: Floats, should: Floats,
+    group: NDArray[np.int64],
+) -> "tuple[Place, NDArray[np.int64]] | None":  # fmt: skip
+    """What a dimension holds, and which tokens are in its place."""
+    known = codes >= 0
+    if known.sum() < _FEWEST_TOKENS:
+        return None
+    n = len(labels)
+    fold = _folds(codes[known], group[known])
+    held = [np.bincount(codes[known][fold == side], distance[known][fold == side], n) for side in (0, 1)]
+    fair = [np.bincount(codes[known][fold == side], should[known][fold == side], n) for side in (0, 1)]
+    both = (fair[0] > 0) & (fair[1] > 0)
+    if both.sum() < 2 or not min(held[0][both].sum(), held[1][both].sum()) > 0:
+        return None
+    lifts = []
+    for one, other in ((0, 1), (1, 0)):
+        few = _SHRINK * fair[one].sum() / n
+        density = np.where(both, (held[one] + few) / (fair[one] + few), -1.0)
+        order = np.argsort(-density)
+        chosen = order[: int(np.searchsorted(np.cumsum(held[one][order]), held[one][both].sum() / 2)) + 1]
+        chosen = chosen[both[chosen]]
+        lifts.append(
+            (held[other][chosen].sum() / held[other][both].sum())
+            / (fair[other][chosen].sum() / fair[other][both].sum())
+        )
+    lift = min(lifts)
+    total, share = held[0] + held[1], fair[0] + fair[1]
+    dense = both & (total > max(_LEAST_RATIO, lift / 2) * share)
+    if not dense.any():
+        return None
+    order = np.flatnonzero(dense)
+    order = order[np.argsort(-total[order])]
+    place = Place(
+        name,
+        _labels(DIMENSIONS[name], labels[order]),
+        n,
+        float(lift),
+        float(total[dense].sum() / total.sum()),
+        float(share[dense].sum() / share.sum()),
+    )
+    return place, (dense[np.maximum(codes, 0)] & known).astype(np.int64)
+
+
+def _labels(dimension: Divided, levels: "pd.Index") -> tuple[str, ...]:
+    """The levels as text; of those that double, neighbours as one range."""
+    if not dimension.doubling:
+        return tuple(f"{level:g}" if isinstance(level, float) else str(level) for level in levels)
+    ranges: list[tuple[int, int]] = []
+    for level in sorted(map(int, levels)):
+        last = max(2 * level - 1, level)
+        if ranges and ranges[-1][1] == level - 1:
+            ranges[-1] = ranges[-1][0], last
+        else:
+            ranges.append((level, last))
+    return tuple(f"{low}" if low == high else f"{low} to {high}" for low, high in ranges)
+
+
+def _folds(codes: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 or 1 for each token: the groups that a level is seen in, divided alternately."""
+    pairs = pd.DataFrame({"code": codes, "group": group}).drop_duplicates()
+    pairs["fold"] = pairs.groupby("code").cumcount() % 2
+    # A group is on one side, whatever levels it has: that of its first.
+    side = pairs.groupby("group")["fold"].first()
+    return side.reindex(group).to_numpy().astype(np.int64)
