@@ -253,7 +253,7 @@ PAGE = Page(
     without=lambda subject: [STALENESS] * (_has_steps(subject) and repeats_staleness(subject)),
     parts=[
         Part(
-            "where", "Where it sits", places, lambda subject: sentences.sits(placed(subject)),
+            "where", "Where it sits", places, lambda subject: sentences.sits(subject.opened.remarks),
             when=_differs, icon=":material/place:", height=300,
         ),
         Part("kind", "What it is like", kind, _is_like, when=_differs, icon=":material/fingerprint:", height=300),
