@@ -65,7 +65,7 @@ def diagnose(
     """
     evidence = RunEvidence(summary, run, limits, remarks)
     found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
-    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.is_problem and remark.of_cause]
+    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.of_cause]
     explained = frozenset[str]().union(*(RULES[name].explains for name in found), *(each.explains for each in causes))
     findings = [finding for name, finding in found.items() if name not in explained]
     findings.sort(key=lambda finding: -finding.severity)

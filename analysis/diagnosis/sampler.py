@@ -27,7 +27,7 @@ _LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals
 @rule("mismatch_cause", order=55, page="engine", group=Group.STALENESS, of_the_sampler=True)
 def mismatch_has_a_cause(evidence: RunEvidence) -> Finding | None:
     """A cause of the mismatch that the linter found the signs of: a server, prompts, a cache, a rounded update."""
-    found = [remark for remark in evidence.remarks if remark.rule == "mismatch_cause" and remark.is_problem]
+    found = [remark for remark in evidence.remarks if remark.rule == "mismatch_cause" and remark.of_cause]
     if not found:
         return None
     known = evidence.values[Cause.ENGINE.key].notna().any()

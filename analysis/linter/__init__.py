@@ -10,7 +10,8 @@ finding when it passes or cannot look, one for each thing that it finds.
 from collections.abc import Callable
 from dataclasses import replace
 
-from ratioscope.analysis.findings.finding import Example, Finding, Outcome
+from ratioscope.analysis.findings.cause import CAUSES
+from ratioscope.analysis.findings.finding import Example, Finding, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import (
     advantages,
@@ -71,6 +72,14 @@ def lint(
             progress(done, len(CHECKS))
             remarks += evidence.remarks(check)
         remarks = [replace(remark, begins_unseen=evidence.begins_unseen(remark.steps)) for remark in remarks]
+    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.of_cause]
+    explained = {name: each for each in causes for name in each.explains}
+    remarks = [
+        replace(remark, severity=Severity.NOTICE, do=f"Explained: {explained[remark.rule].words}.")
+        if remark.rule in explained and remark.is_problem
+        else remark
+        for remark in remarks
+    ]
     progress(len(CHECKS), len(CHECKS))
     order = {Outcome.FOUND: 0, Outcome.NOT_CHECKED: 1, Outcome.PASSED: 2}
     return sorted(remarks, key=lambda remark: (order[remark.outcome], -remark.severity))

@@ -169,8 +169,17 @@ class LogEvidence(Evidence):
 
     @cached_property
     def fresh(self) -> pd.DataFrame:
-        """Tokens with a known engine's part and what places them, of whole groups, of all or of one in `sampled`."""
-        return self.frame(filled("linter/fresh", every=str(self.sampled)))
+        """Tokens with a known engine's part and what places them, of whole groups, of all or of one in `sampled`.
+
+        Where no age is known, the whole mismatch stands for it: see `knows_age`.
+        """
+        apart = "fresh" if self.knows_age else "log_rho"
+        return self.frame(filled("linter/fresh", every=str(self.sampled), apart=apart))
+
+    @property
+    def knows_age(self) -> bool:
+        """Whether the engine's part can be told from the age of the data."""
+        return self.log.has("behavior_version", "logp_behavior_train")
 
     @cached_property
     def drawn(self) -> dict[str, Drawn]:

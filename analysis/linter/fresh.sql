@@ -1,5 +1,5 @@
--- grain: one token of some prompt groups whose engine's part is known, with what places it. The placeholder takes one of
--- how many groups is looked at. visit: how many earlier steps asked the same prompt.
+-- grain: one token of some prompt groups whose engine's part is known, with what places it. The placeholders take one of
+-- how many groups is looked at, and what stands for the engine's part. visit: how many earlier steps asked the prompt.
 with
 response as (
     select
@@ -13,10 +13,13 @@ visit as (
     from (select distinct step, prompt_id from sequence where prompt_id is not null)
 )
 select
-    step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, fresh, routing_agreement,
+    step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, apart as fresh, routing_agreement,
     engine, rank, environment, adapter, prompt_id, visit,
     max(position) over (partition by step, seq_id) as last_position
-from (select * from examined where fresh is not null and logp_behavior is not null and hash(step, group_id) % $every = 0)
+from (
+    select *, $apart as apart from examined
+    where logp_behavior is not null and isfinite($apart) and invalid is null and hash(step, group_id) % $every = 0
+)
 left join response using (step, seq_id)
 left join visit using (step, prompt_id)
 order by step, seq_id, position

@@ -5,6 +5,8 @@ sampled (`LogEvidence.fresh`). What is at one server, one prompt, one turn is fo
 and stays, or falls at a restart, by the mismatch of each step over what the probabilities of its tokens explain.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -24,7 +26,10 @@ _SURE = -1e-3
 _EQUAL = 1e-6
 _LEAST_EQUAL = 0.05
 """Share of the unsure tokens with the very same value: of engines that differ nearly none."""
-_FEWEST_RESPONSES = 50
+_FEWEST_RESPONSES, _FEWEST_PROMPTS = 50, 5
+_QUANTILES = 5
+_NEAR_LIMIT = 8
+"""Positions before the length limit."""
 
 
 def _held_by(dimension: str) -> Mark:
@@ -56,7 +61,7 @@ def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
 
     def make() -> "pd.Series[float]":
         frame = evidence.fresh
-        if len(frame) < _FEWEST_TOKENS:
+        if len(frame) < _FEWEST_TOKENS or not evidence.knows_age:
             return pd.Series(dtype=float)
         distance = shortfall(frame)
         sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
@@ -118,6 +123,107 @@ def mismatch_falls_back(evidence: LogEvidence) -> MarkReading | None:
         (int(level.index[at]),),
         _columns(evidence),
     )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=3.0)
+def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
+    """A stretch of a few steps has several times the mismatch of all others, before it and after it."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    usual = float(level.median())
+    high = level[level > 3 * usual]
+    stretch = len(high) > 0 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
+    if not stretch or usual <= 0:
+        return MarkReading(1.0, "")
+    times = float(high.median()) / usual
+    return MarkReading(
+        times,
+        f"the mismatch is {number(times)} × the usual one in steps {high.index[0]}–{high.index[-1]} alone",
+        tuple(map(int, high.index)),
+        _columns(evidence),
+    )
+
+
+def _lift(frame: pd.DataFrame, inside: "pd.Series[bool]") -> float:
+    """The mismatch of some tokens over that of the others, each over what the probability of its tokens explains."""
+    distance = shortfall(frame)
+    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))}).groupby(inside.to_numpy()).sum()
+    if len(sums) < 2 or not (sums > 0).all(axis=None):
+        return float("nan")
+    level = sums["is"] / sums["should"]
+    return float(level.loc[True] / level.loc[False])
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",)), limit=1.5)
+def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
+    """Prompts have a larger mismatch when they come again than when they came first."""
+    frame = evidence.fresh
+    frame = frame[frame.groupby("prompt_id")["step"].transform("nunique") > 1]
+    first = frame.groupby("prompt_id")["step"].transform("min") == frame["step"]
+    if len(frame) < _FEWEST_TOKENS or frame["prompt_id"].nunique() < _FEWEST_PROMPTS:
+        return None
+    times = _lift(frame, ~first)
+    return MarkReading(
+        times,
+        f"prompts that come again have {number(times)} × the mismatch of their first time",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
+def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
+    """The later a token stands in its response, the larger is its mismatch."""
+    frame = evidence.fresh
+    if len(frame) < _FEWEST_TOKENS:
+        return None
+    distance = shortfall(frame)
+    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
+    level = sums.groupby(pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop").to_numpy()).sum()
+    rises = (level["is"] / level["should"].where(level["should"] > 0)).dropna()
+    if len(rises) < _QUANTILES - 1:
+        return None
+    times = float(rises.iloc[-1] / rises.iloc[0]) if rises.is_monotonic_increasing and rises.iloc[0] > 0 else 1.0
+    return MarkReading(
+        times,
+        f"the mismatch grows with the position: the last {100 // _QUANTILES}% of positions have {number(times)} × "
+        "that of the first",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.0)
+def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
+    """The last positions before the longest response's end have several times the mismatch of the others."""
+    frame = evidence.fresh
+    longest = int(frame["position"].max()) if len(frame) else 0
+    near = frame["position"] > longest - _NEAR_LIMIT
+    reached = frame.loc[near, ["step", "seq_id"]].drop_duplicates()
+    if len(frame) < _FEWEST_TOKENS or longest < 4 * _NEAR_LIMIT or len(reached) < _FEWEST_RESPONSES / 2:
+        return None
+    times = _lift(frame, near)
+    return MarkReading(
+        times,
+        f"positions {longest - _NEAR_LIMIT + 1} to {longest}, the last before the length limit, have {number(times)} × "
+        "the mismatch of the others",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=LEAST_LIFT)
+def sampler_avoids_repeats(evidence: LogEvidence) -> MarkReading | None:
+    """Tokens written before in their response hold more of the mismatch, and the sampler gives them less."""
+    sign = HELD_BY["written"](evidence)
+    if not sign.known:
+        return None
+    if not sign.present or "written before" not in sign.reading.place:
+        return MarkReading(1.0, "")
+    again = DIMENSIONS["written"].levels(evidence.fresh) == "written before"
+    signed = float(evidence.fresh["fresh"][again].mean())
+    return replace(sign.reading, value=sign.reading.value if signed > 0 else 1.0)
 
 
 @mark(needs=ENGINE_COLUMNS, limit=LEAST_LIFT)
@@ -183,14 +289,39 @@ def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-_AT_A_PLACE = tuple(HELD_BY[name] for name in DIMENSIONS if name not in ("position", "end", "token"))
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=0.4)
+def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
+    """Sampler and trainer agree on which tokens are likely, but for one rank: its values belong to other tokens."""
+    found = evidence.frame(
+        """
+        select rank, count(*) as n, corr(exp(logp_behavior::double), exp(logp_same_engine)) as together
+        from examined join (select distinct on (step, seq_id) step, seq_id, rank from sequence) using (step, seq_id)
+        where isfinite(logp_behavior) and isfinite(logp_same_engine) and rank is not null
+        group by rank having count(*) >= 100 order by rank
+        """
+    ).dropna()
+    if len(found) < 2:
+        return None
+    worst = found.iloc[int(found["together"].argmin())]
+    apart = float(found["together"].median() - worst["together"])
+    return MarkReading(
+        apart,
+        f"on rank {worst['rank']:.0f} the probabilities of sampler and trainer correlate {worst['together']:.2f}, on "
+        f"the others {found['together'].median():.2f}",
+        evidence.all_steps,
+        _columns(evidence),
+        place=f"rank {worst['rank']:.0f}",
+    )
+
+
+_AT_A_PLACE = tuple(HELD_BY[name] for name in DIMENSIONS if name not in ("position", "end", "token", "written"))
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
 _INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
 
 cause(
     "prefix_cache", Family.MISMATCH, "The sampler reuses a prefix cache of old weights",
-    requires=(HELD_BY["repeated"],),
-    supports={mismatch_at_first_tokens: 1.0, mismatch_falls_back: 1.0},
+    requires=(mismatch_of_repeats, mismatch_at_first_tokens),
+    supports={HELD_BY["repeated"]: 1.0, mismatch_falls_back: 1.0},
     refutes=(HELD_BY["prompt"],),
     do="Reset the prefix cache after each weight push.",
     settings={"verl": "actor_rollout_ref.rollout.enable_prefix_caching=False"},
@@ -217,6 +348,12 @@ cause(
     reports=("AReno #511",), explains=_TAILS,
 )  # fmt: skip
 cause(
+    "rank_of_other_tokens", Family.MISMATCH, "The values of one rank of the trainer belong to other tokens",
+    requires=(HELD_BY["rank"], one_rank_is_uncorrelated),
+    do="Look at the order in which this rank packs and unpacks responses; leave its rows out until then.",
+    reports=("AReno #511",), explains=(*_TAILS, "own_token", "denominator_wrong"),
+)  # fmt: skip
+cause(
     "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",
     requires=(HELD_BY["adapter"],), do="Compare the adapter weights that the sampler has loaded with the trainer's.",
     explains=_TAILS,
@@ -231,7 +368,7 @@ cause(
     requires=(HELD_BY["routing"],), do="Replay the sampler's expert routing in the trainer.",
     settings={"verl": "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
               "prime_rl": "trainer.enable_router_replay = true", "slime": "--use-rollout-routing-replay"},
-    explains=_TAILS,
+    explains=(*_TAILS, "own_token"),
 )  # fmt: skip
 cause(
     "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",
@@ -241,23 +378,52 @@ cause(
 cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
-    refutes=(*_AT_A_PLACE, mismatch_at_first_tokens, mismatch_keeps_growing, mismatch_follows_updates),
+    refutes=(*_AT_A_PLACE, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
+             mismatch_follows_updates),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
-    reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"),
+    reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
 )  # fmt: skip
 cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0},
-    refutes=(*_AT_A_PLACE, mismatch_keeps_growing),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back),
     do="Label each token with the version that sampled it, when it was sampled.",
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
 )  # fmt: skip
 cause(
     "part_not_sent", Family.MISMATCH, "The sampler lacks a part of each update",
-    requires=(mismatch_starts_small, mismatch_keeps_growing), refutes=_AT_A_PLACE,
-    do="Compare checksums of single tensors in sampler and trainer after a push.",
+    requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 2.0},
+    refutes=(*_AT_A_PLACE, mismatch_falls_back),
+    do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,
+)  # fmt: skip
+cause(
+    "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
+    requires=(mismatch_keeps_growing,), refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates),
+    do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
+    reports=("verl #6780", "verl #7519"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "older_weights_for_some_steps", Family.MISMATCH, "The sampler had other, older weights in a few steps",
+    requires=(mismatch_in_some_steps,), refutes=_AT_A_PLACE,
+    do="Push the weights before the first rollout after a start or a restart.", explains=_TAILS,
+)  # fmt: skip
+cause(
+    "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
+    requires=(mismatch_grows_with_position,), refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit),
+    do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
+)  # fmt: skip
+cause(
+    "near_the_limit", Family.MISMATCH, "The engine is wrong near the length limit",
+    requires=(mismatch_near_the_limit,), refutes=_AT_A_PLACE,
+    do="Raise the context length of the server above the length limit, or leave these positions out.",
+    reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "repetition_penalty", Family.MISMATCH, "The sampler punishes tokens that it has written before",
+    requires=(sampler_avoids_repeats,),
+    do="Turn off repetition, presence and frequency penalties of the sampler.", explains=_TAILS,
 )  # fmt: skip
 
 

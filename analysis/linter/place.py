@@ -94,6 +94,11 @@ def _asked_before(frame: pd.DataFrame) -> "pd.Series":
     )  # fmt: skip
 
 
+def _written_before(frame: pd.DataFrame) -> "pd.Series":
+    again = frame.groupby(["step", "seq_id", "token_id"]).cumcount() > 0
+    return again.map({True: "written before", False: "new in the response"}).where(frame["token_id"].notna())
+
+
 def _turn_starts(frame: pd.DataFrame) -> "pd.Series":
     response = [frame["step"], frame["seq_id"]]
     begins = frame.groupby([*response, frame["turn"]])["position"].transform("min")
@@ -123,6 +128,7 @@ DIMENSIONS: dict[str, Divided] = {
         "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
     ),
     "routing": Divided("expert routing", (("routing_agreement",),), _routing),
+    "written": Divided("tokens", (("token_id",),), _written_before),
     "token": Divided("token id", (("token_id",),), lambda frame: frame["token_id"]),
 }
 
