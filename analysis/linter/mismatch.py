@@ -17,7 +17,7 @@ from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
+from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 from ratioscope.analysis.linter.place import DIMENSIONS, LEAST_LIFT, expected, places_of, shortfall, strata
 
 _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
@@ -32,12 +32,20 @@ _NEAR_LIMIT = 8
 """Positions before the length limit."""
 
 
+def _differing(evidence: LogEvidence) -> pd.DataFrame | None:
+    """`LogEvidence.fresh`; None where its tokens are few, or both engines agree to float32 rounding."""
+    frame = evidence.fresh
+    enough = len(frame) >= _FEWEST_TOKENS
+    level = evidence.once("mismatch", lambda: float(shortfall(frame).mean()) if enough else 0.0)
+    return frame if level > max(FLOAT32_FLOOR, evidence.rounding / 2) else None
+
+
 def _held_by(dimension: str) -> Mark:
     """The mark of a place: its lift, 1 where the dimension holds no more than it should."""
 
     def look(evidence: LogEvidence) -> MarkReading | None:
-        frame = evidence.fresh
-        if len(frame) < _FEWEST_TOKENS or DIMENSIONS[dimension].levels(frame).nunique() < 2:
+        frame = _differing(evidence)
+        if frame is None or DIMENSIONS[dimension].levels(frame).nunique() < 2:
             return None
         place = next((each for each in places_of(evidence) if each.dimension == dimension), None)
         if place is None:
@@ -60,8 +68,8 @@ def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
     """The mismatch of each step, as a multiple of what the probabilities of its tokens explain."""
 
     def make() -> "pd.Series[float]":
-        frame = evidence.fresh
-        if len(frame) < _FEWEST_TOKENS or not evidence.knows_age:
+        frame = _differing(evidence)
+        if frame is None or not evidence.knows_age:
             return pd.Series(dtype=float)
         distance = shortfall(frame)
         sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
@@ -133,7 +141,7 @@ def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
         return None
     usual = float(level.median())
     high = level[level > 3 * usual]
-    stretch = len(high) > 0 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
+    stretch = len(high) > 1 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
     if not stretch or usual <= 0:
         return MarkReading(1.0, "")
     times = float(high.median()) / usual
@@ -158,7 +166,9 @@ def _lift(frame: pd.DataFrame, inside: "pd.Series[bool]") -> float:
 @mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",)), limit=1.5)
 def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
     """Prompts have a larger mismatch when they come again than when they came first."""
-    frame = evidence.fresh
+    frame = _differing(evidence)
+    if frame is None:
+        return None
     frame = frame[frame.groupby("prompt_id")["step"].transform("nunique") > 1]
     first = frame.groupby("prompt_id")["step"].transform("min") == frame["step"]
     if len(frame) < _FEWEST_TOKENS or frame["prompt_id"].nunique() < _FEWEST_PROMPTS:
@@ -175,8 +185,8 @@ def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=ENGINE_COLUMNS, limit=1.5)
 def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
     """The later a token stands in its response, the larger is its mismatch."""
-    frame = evidence.fresh
-    if len(frame) < _FEWEST_TOKENS:
+    frame = _differing(evidence)
+    if frame is None:
         return None
     distance = shortfall(frame)
     sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
@@ -196,18 +206,21 @@ def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
 
 @mark(needs=ENGINE_COLUMNS, limit=2.0)
 def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
-    """The last positions before the longest response's end have several times the mismatch of the others."""
-    frame = evidence.fresh
-    longest = int(frame["position"].max()) if len(frame) else 0
+    """The last positions before the longest response's end have several times the mismatch of those before them."""
+    frame = _differing(evidence)
+    if frame is None:
+        return None
+    longest = int(frame["position"].max())
+    frame = frame[frame["position"] > longest - 4 * _NEAR_LIMIT]
     near = frame["position"] > longest - _NEAR_LIMIT
     reached = frame.loc[near, ["step", "seq_id"]].drop_duplicates()
-    if len(frame) < _FEWEST_TOKENS or longest < 4 * _NEAR_LIMIT or len(reached) < _FEWEST_RESPONSES / 2:
+    if longest < 4 * _NEAR_LIMIT or len(reached) < _FEWEST_RESPONSES / 2:
         return None
     times = _lift(frame, near)
     return MarkReading(
         times,
         f"positions {longest - _NEAR_LIMIT + 1} to {longest}, the last before the length limit, have {number(times)} × "
-        "the mismatch of the others",
+        "the mismatch of those before them",
         evidence.all_steps,
         _columns(evidence),
     )
@@ -215,15 +228,20 @@ def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
 
 @mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=LEAST_LIFT)
 def sampler_avoids_repeats(evidence: LogEvidence) -> MarkReading | None:
-    """Tokens written before in their response hold more of the mismatch, and the sampler gives them less."""
+    """The sampler gives less to tokens written before in their response, and more to new ones."""
     sign = HELD_BY["written"](evidence)
     if not sign.known:
         return None
-    if not sign.present or "written before" not in sign.reading.place:
+    if not sign.present:
         return MarkReading(1.0, "")
     again = DIMENSIONS["written"].levels(evidence.fresh) == "written before"
-    signed = float(evidence.fresh["fresh"][again].mean())
-    return replace(sign.reading, value=sign.reading.value if signed > 0 else 1.0)
+    signed, others = (float(evidence.fresh["fresh"][which].mean()) for which in (again, ~again))
+    if not signed > 0 > others:
+        return MarkReading(1.0, "")
+    return replace(
+        sign.reading,
+        clause=f"the trainer gives tokens written before {number(signed)} nats more than the sampler, new ones less",
+    )
 
 
 @mark(needs=ENGINE_COLUMNS, limit=LEAST_LIFT)
@@ -239,22 +257,29 @@ def mismatch_at_first_tokens(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=ENGINE_COLUMNS, limit=0.8)
 def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
     """Sampler and trainer give the very same values up to some position of a response, and others from there on."""
-    frame = evidence.fresh
+    frame = _differing(evidence)
+    if frame is None:
+        return None
     unsure = frame[frame["logp_behavior"] < _SURE]
+    # Responses that agree to their end, as all do before the first update, say nothing of a boundary.
+    parts = (unsure["fresh"].abs() > _EQUAL).groupby([unsure["step"], unsure["seq_id"]]).transform("any")
+    unsure = unsure[parts]
     equal = (unsure["fresh"].abs() <= _EQUAL).to_numpy()
     if len(unsure) < _FEWEST_TOKENS:
         return None
-    if evidence.rounding or not _LEAST_EQUAL <= equal.mean() < 1:
+    if evidence.rounding or equal.mean() < _LEAST_EQUAL:
         return MarkReading(0.0, "")
     of = [unsure["step"], unsure["seq_id"]]
     differs = unsure["position"].where(~equal)
     first = differs.groupby(of).transform("min")
-    ahead = equal & ~(unsure["position"] >= first).to_numpy()
-    begins = differs.groupby(of).min().dropna()
+    ahead = equal & (unsure["position"] < first).to_numpy()
+    begins = differs.groupby(of).min()
     if len(begins) < _FEWEST_RESPONSES:
         return MarkReading(0.0, "")
     share = float(ahead.sum() / equal.sum())
     beyond = float(equal[(unsure["position"] > first).to_numpy()].mean())
+    if beyond > _LEAST_EQUAL:  # engines that mostly agree part somewhere
+        return MarkReading(0.0, "")
     return MarkReading(
         share,
         f"values are identical up to position {begins.median():.0f} of a response (median; {begins.quantile(0.1):.0f} "
@@ -400,7 +425,8 @@ cause(
 )  # fmt: skip
 cause(
     "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
-    requires=(mismatch_keeps_growing,), refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates),
+    requires=(mismatch_keeps_growing,), supports={mismatch_starts_small: 1.0},
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
 )  # fmt: skip
@@ -416,7 +442,7 @@ cause(
 )  # fmt: skip
 cause(
     "near_the_limit", Family.MISMATCH, "The engine is wrong near the length limit",
-    requires=(mismatch_near_the_limit,), refutes=_AT_A_PLACE,
+    requires=(mismatch_near_the_limit,), refutes=(*_AT_A_PLACE, identical_then_not),
     do="Raise the context length of the server above the length limit, or leave these positions out.",
     reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
 )  # fmt: skip
@@ -432,10 +458,13 @@ def mismatch_cause(evidence: LogEvidence) -> list[Finding]:
     """Why sampler and trainer differ at one version: a server, prompts, a cache, an update that was rounded."""
     if len(evidence.fresh) < _FEWEST_TOKENS:
         return not_checked(f"The engine's part is known of fewer than {_FEWEST_TOKENS:,} tokens.")
+    if _differing(evidence) is None:
+        return passed("With the same weights both engines agree to rounding.")
     found = findings_of(
         Family.MISMATCH, evidence, framework_of(evidence.run.manifest), lambda one: _cost(evidence, one)
     )
-    return found or passed("No known cause of a mismatch shows its signs: it is everywhere alike, and constant.")
+    placed = "".join(f" {place.clause}." for place in places_of(evidence)[:1])
+    return found or passed(f"No known cause of a mismatch shows its signs.{placed}")
 
 
 def _cost(evidence: LogEvidence, suspect: Suspect) -> Severity:

@@ -141,7 +141,7 @@ def test_the_rules_say_what_the_tables_say(name: str) -> None:
     worst = max((int(finding.severity) for finding in opened.findings), default=HEALTHY)
     assert expected.worst.least <= worst <= expected.worst.most
     problems = [remark.rule for remark in opened.remarks if remark.is_problem]
-    assert problems == (["on_policy_ratio"] if name == "mismatch-grpo-seed0" else [])
+    assert problems == []
     assert (facts.staleness.median, facts.staleness.largest) == pytest.approx(expected.staleness, abs=1e-3)
     # The verdict's are t intervals of the logarithm: a step at the limit may fall on either side.
     assert len(facts.staleness.over) == pytest.approx(expected.above, abs=max(2, expected.above // 3))

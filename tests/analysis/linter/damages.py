@@ -53,7 +53,7 @@ FAULTS: dict[str, Fault] = {
         "tokens", at(position_one, logp_behavior=0.0), "zero_filled", CRITICAL, RATIOS, words="always at position 1"
     ),
     "zeros in sequences": Fault(
-        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, RATIOS, words="whole responses"
+        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, words="whole responses"
     ),
     "zeros in a column": Fault(
         "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"

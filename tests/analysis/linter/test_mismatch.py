@@ -1,0 +1,134 @@
+"""Why sampler and trainer differ at one version: each cause on a log that was made with it, and none without."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from ratioscope.analysis.findings.cause import CAUSES, Family
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.linter.place import places
+from ratioscope.analysis.runs.store import open_run
+from tests.making.runs import plain_step, write_run
+
+Array = NDArray[Any]
+STEPS, GROUPS, PER, LENGTH, PROMPTS = 12, 10, 4, 40, 20
+_RESPONSES = GROUPS * PER
+
+
+def made(folder: Path, spread: Callable[[pd.DataFrame], Array], *, later: float = 0.05, new: bool = True) -> Finding:
+    """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
+
+    Args:
+        spread: of a frame with step, response, group, position, prompt, visit, engine, environment, rank.
+        later: by how much an update moves the logits.
+    """
+    rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
+    for number in range(STEPS):
+        response, position = np.divmod(np.arange(_RESPONSES * LENGTH), LENGTH)
+        prompt = rng.permutation(PROMPTS)[:GROUPS]
+        of = response // PER
+        frame = pd.DataFrame(
+            {"step": number, "response": response, "group": of, "position": position, "prompt": prompt[of],
+             "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2}
+        )  # fmt: skip
+        seen[prompt] += 1
+        sure = np.where(rng.random(len(frame)) < 0.6, 0.003, 0.4) * rng.exponential(1.0, len(frame)) + 1e-4
+        trainer = -sure
+        # A difference of logits moves a log-probability by 1 - p of it.
+        moved = -np.expm1(trainer) * np.asarray(spread(frame)) * rng.standard_normal(len(frame))
+        update = -np.expm1(trainer) * later * rng.standard_normal(len(frame))
+        step = plain_step(
+            np.minimum(trainer - moved, -1e-7), trainer, np.minimum(trainer + update, -1e-7) if new else None,
+            number=number, sequence=response, group=of, logp_behavior_train=trainer.astype(np.float32),
+            token_id=rng.integers(0, 500, len(frame)).astype(np.int32),
+        )  # fmt: skip
+        first = frame.drop_duplicates("response")
+        step.sequences.update(
+            prompt_id=first["prompt"].to_numpy(np.int64), rank=first["rank"].to_numpy(np.int32),
+            engine=np.array([f"server-{each}" for each in first["engine"]]),
+            environment=np.array(["text", "image"])[first["environment"]],
+        )  # fmt: skip
+        steps.append(step)
+    written = write_run(folder, steps)
+    return next(remark for remark in lint(open_run(written)) if remark.rule == "mismatch_cause")
+
+
+def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], Array]:
+    """A large difference in one level of a column, a usual one elsewhere."""
+    return lambda frame: np.where(frame[column] == value, size, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("spread", "cause", "words"),
+    [
+        (at("engine", 2), "one_server", "server server-2"),
+        (at("environment", 1), "one_environment", "environment image"),
+        (at("rank", 1), "one_rank", "rank 1"),
+        (lambda frame: np.where(frame["prompt"] < 4, 0.6, 0.03), "some_prompts", "4 of 20 prompts"),
+        (
+            lambda frame: 0.02 + 0.12 * np.minimum(frame["visit"], 4) * np.exp(-frame["position"] / 6),
+            "prefix_cache",
+            "prompts that come again",
+        ),
+        (lambda frame: np.minimum(frame["step"], 4) * 0.05, "rounded_update", "in the second half of the run"),
+        (lambda frame: 0.02 * frame["step"], "engines_drift_apart", "the last third of the run"),
+        (lambda frame: np.where(frame["step"].isin([5, 6]), 0.4, 0.03), "older_weights_for_some_steps", "steps 5–6"),
+        (lambda frame: 0.01 + 0.006 * frame["position"], "long_contexts", "grows with the position"),
+        (lambda frame: np.where(frame["position"] < 17, 0, 0.2), "kernel_boundary", "identical up to position 1"),
+    ],
+)
+def test_a_cause_is_named_with_its_place(
+    tmp_path: Path, spread: Callable[[pd.DataFrame], Array], cause: str, words: str
+) -> None:
+    found = made(tmp_path / "run", spread)
+    assert found.outcome is Outcome.FOUND and found.of_cause == cause, found.sentence
+    assert words in found.why
+    assert found.do.startswith(CAUSES[cause].do)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.03, 0.3])
+def test_a_mismatch_that_is_everywhere_alike_has_no_cause_here(tmp_path: Path, size: float) -> None:
+    found = made(tmp_path / "run", lambda frame: np.full(len(frame), size))
+    assert found.outcome is Outcome.PASSED, found.sentence
+
+
+def test_what_would_decide_is_named_where_two_causes_fit(tmp_path: Path) -> None:
+    """Rounding and labels that are too young look alike until the next update is known."""
+    found = made(tmp_path / "run", lambda frame: np.minimum(frame["step"], 4) * 0.05, new=False)
+    assert found.sentence.startswith("Either ") and found.do.startswith("Log logp_new to decide.")
+
+
+def test_a_small_mismatch_is_worth_a_notice_whatever_its_cause(tmp_path: Path) -> None:
+    small = made(tmp_path / "small", at("engine", 2, 0.02))
+    assert small.severity in (Severity.NONE, Severity.NOTICE)
+    assert made(tmp_path / "large", at("engine", 2, 1.0)).severity is Severity.WARNING
+
+
+def test_places_are_chance_on_noise() -> None:
+    """Of 100 logs whose tokens differ alike, in every one of which six dimensions are tried."""
+    found = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        n = 4000
+        frame = pd.DataFrame(
+            {"step": np.repeat(np.arange(8), n // 8), "group_id": np.arange(n) // 50, "seq_id": np.arange(n) // 25,
+             "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
+             "routing_agreement": None, "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
+             "environment": rng.integers(0, 2, n // 50).repeat(50), "adapter": None,
+             "prompt_id": rng.integers(0, 20, n // 50).repeat(50), "visit": 0}
+        )  # fmt: skip
+        frame["logp_behavior"] = -rng.exponential(0.5, n)
+        frame["fresh"] = -np.expm1(frame["logp_behavior"]) * 0.1 * rng.standard_normal(n)
+        found += bool(places(frame))
+    assert found <= 2
+
+
+def test_every_cause_of_the_family_has_a_remedy_and_marks() -> None:
+    for each in (each for each in CAUSES.values() if each.family is Family.MISMATCH):
+        assert each.do.endswith(".") and each.requires, each.name
