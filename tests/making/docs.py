@@ -33,6 +33,7 @@ from ratioscope.run_format import schema
 from ratioscope.trainer.algorithms import advantages, losses, regularisers, selection
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.load import PRESETS, preset_names
+from tests.cases import score
 from tests.making import questions
 
 ROOT = Path(__file__).parents[2]
@@ -258,6 +259,33 @@ def _kinds() -> str:
     return _terms((f"{Kind[name].value}", text) for name, text in _members(Kind).items())
 
 
+# cases.md -------------------------------------------------------------------------------------------------------------
+
+
+def _cases() -> str:
+    """The recorded verdicts; of healthy runs those alone that are not quiet."""
+    logs, recorded = score.logs(), score.recorded()
+    counts = score.counted(recorded)
+    headings = {
+        "faults": ("Faults", "report"),
+        "sick but true": ("Sick runs with a true log", ""),
+        "healthy": ("Healthy runs", ""),
+    }
+    found = []
+    for kind, (title, report) in headings.items():
+        rows = []
+        for name, each in recorded.items():
+            case = logs[name][0]
+            if score.kind_of(case) != kind or (kind == "healthy" and each.verdict == "quiet"):
+                continue
+            said = f"{each.sentence} (`{each.rule}`, {each.severity})" if each.sentence else "nothing"
+            rows.append((f"`{name}`", *filter(None, [report and (case.report or "–")]), case.truth, each.verdict, said))
+        header = ("log", *filter(None, [report]), "a perfect tool says", "verdict", "ratioscope says")
+        text = f"### {title}\n\n{score.in_words(counts[kind])} of {sum(counts[kind].values())} logs."
+        found.append(f"{text}\n\n{_table(header, rows)}" if rows else text)
+    return "\n\n".join(found)
+
+
 # run_format.md --------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +389,7 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "glossary of schedules": _presets,
     "glossary of notes": _kinds,
+    "cases": _cases,
     "tables": _tables,
     "rooms": _rooms,
     "frameworks": _frameworks,
