@@ -7,7 +7,7 @@ from math import log
 
 from ratioscope.batch import Batch, Segments
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import HARMLESS_RATIO
+from ratioscope.metric import HARMLESS_ERROR, HARMLESS_RATIO
 from ratioscope.tails import QUANTILES, kept_size
 from ratioscope.tensors import Tensor, torch
 from ratioscope.terms import Term, column, evaluate_term, log_abs_expm1
@@ -97,17 +97,31 @@ def _log_square(log_weights: Tensor) -> Tensor:
     return found
 
 
+def _scaled_squares(log_weights: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """(w - 1)^2 relative to the largest one, which does not overflow, and the logarithm of that."""
+    squares = torch.where(there, _log_square(log_weights), -torch.inf)
+    top = squares.max()
+    return torch.where(there, (squares - top).exp(), 0.0), top
+
+
 def _reliance(log_weights: Tensor, there: Tensor, groups: Segments) -> Tensor:
     """What the largest (w - 1)^2 adds to their mean, in standard errors of it (`ratioscope.metric.doubt`)."""
     logs = torch.where(there, log_weights, -torch.inf)
-    highest, squares = logs.max(), torch.where(there, _log_square(log_weights), -torch.inf)
-    top = squares.max()
-    scaled = torch.where(there, (squares - top).exp(), 0.0)
+    highest, (scaled, top) = logs.max(), _scaled_squares(log_weights, there)
     n = groups.sum(there)
     error = _with_error(groups.sum(scaled), n)[1] * n.sum()
     largest = (_log_square(highest) - top).exp()
     harmful = torch.where(error > 0, largest / error, torch.nan)
     return torch.where(highest > log(HARMLESS_RATIO), harmful, torch.where(n.sum() > 0, 0.0, torch.nan))
+
+
+def _spread(terms: Tensor, batch: Batch) -> Tensor:
+    """How far groups differ in a mean over tokens, as a share of it (`analysis.summary.over_run`)."""
+    n = _sizes(batch)
+    theta, error = _with_error(batch.groups.sum(torch.where(batch.usable, terms, 0.0)), n)
+    relative, effective = error / theta, n.sum().square() / n.square().sum()
+    spread = torch.where(relative > HARMLESS_ERROR, relative * (effective - 1).sqrt(), 0.0)
+    return torch.where(relative.isfinite(), spread, torch.nan)
 
 
 def _without_signal(batch: Batch) -> dict[str, Tensor]:
@@ -130,6 +144,8 @@ def _weights(batch: Batch) -> dict[str, Tensor]:
     return {
         "reliance_token": _reliance(batch.log_rho(), batch.usable, batch.groups),
         "reliance_seq": _reliance(log_w, defined, groups_of_sequences),
+        "group_spread_kl": _spread(batch.log_rho().square(), batch),
+        "group_spread_chi2": _spread(_scaled_squares(batch.log_rho(), batch.usable)[0], batch),
         "effective_groups": n.sum().square() / n.square().sum(),
         "chi2_seq": log_chi2.exp(),
         "log1p_chi2_seq": torch.logaddexp(torch.zeros_like(log_chi2), log_chi2),

@@ -16,7 +16,8 @@ class Moment(Enum):
     FIRST = "first"
     """Means of rho or |rho - 1|: their intervals hold whatever the tail is like (docs/metrics.md, uncertainty)."""
     SECOND = "second"
-    """Means of rho squared, and logarithms of them: doubtful where they rest on the largest ratio (`doubt`)."""
+    """Means of rho squared or nearly so, and logarithms of them: doubtful where they rest on the largest ratio
+    (`doubt`)."""
 
 
 class Grain(Enum):
@@ -110,6 +111,8 @@ class Metric:
     moment: Moment = Moment.BOUNDED
     reliance: str = "reliance_token"
     """Of the second moment: the metric that says whether it can be trusted (`doubt`)."""
+    spread: str = ""
+    """The metric that says how unequal prompt groups are in it, by which the steps of a run judge each other."""
     grain: Grain = Grain.TOKEN
     over: Denominator = RATIOS
     mean: Mean | None = None
@@ -183,6 +186,12 @@ HARMLESS_RATIO = 1.5
 
 # By the simulation of `tests/oracles/trust.py`: below it intervals cover as often as they say.
 MOST_RELIANCE = 0.3
+
+# By the same simulation: above, groups that were not drawn could move the number. A single step cannot tell, because
+# those that have drawn them cover and the others do not: where more than a tenth of a run's steps are above, all are
+# marked. The central limit holds where the standard error is at most a tenth of the number, whatever the groups.
+MOST_SPREAD = 1.3
+HARMLESS_ERROR = 0.1
 
 
 def doubt(reliance: float, unit: str = "ratio") -> Note | None:

@@ -21,7 +21,7 @@ from ratioscope.analysis.summary.intervals import (
 from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.metric import HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt, not_logged
+from ratioscope.metric import HARMLESS_ERROR, HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt, not_logged
 from ratioscope.notes import Kind, Note, from_cells, note_columns, remark
 from ratioscope.tails import Array
 
@@ -246,6 +246,8 @@ class _Steps:
         squares = np.where(self.column("peak") > 0, self.column("scaled_squared"), scaled)
         self.values["reliance_token"] = self._reliance(highest, np.where(used, squares, 0.0), scale, n)
         self.values["reliance_seq"] = self._reliance(self.highest["highest_w"], *self.squares)
+        self.values["group_spread_kl"] = self._spread(np.where(used, self.column("kl_k2"), 0.0), n)
+        self.values["group_spread_chi2"] = self._spread(np.where(used, squares, 0.0), n)
         self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
 
     def _reliance(self, highest: Array, squares: Array, scale: Array, n: Array) -> Array:
@@ -260,6 +262,16 @@ class _Steps:
         largest = np.exp(log_square - scale) / sums(n, self.starts)
         harmful = np.where(error > 0, largest / error, np.nan)
         return np.where(sums(n, self.starts) > 0, np.where(highest > log(HARMLESS_RATIO), harmful, 0.0), np.nan)
+
+    def _spread(self, terms: Array, n: Array) -> Array:
+        """How far groups differ in a mean, as a share of it; see `analysis.summary.over_run`.
+
+        Args:
+            terms, n: sums and numbers of tokens of each group.
+        """
+        error = np.sqrt(cluster_variances(terms, n, self.starts)) * sums(n, self.starts) / sums(terms, self.starts)
+        spread = np.where(error > HARMLESS_ERROR, error * np.sqrt(effective_groups(n, self.starts) - 1), 0.0)
+        return np.where(np.isfinite(error), spread, np.nan)
 
     def judge(self) -> None:
         """Mark what cannot be trusted, and open intervals on the side to which what was not seen would move it."""

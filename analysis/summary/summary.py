@@ -19,6 +19,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.blocks import BlockTable, UnitBlock, blocks, tables_of
 from ratioscope.analysis.summary.intervals import of_share
 from ratioscope.analysis.summary.metrics import COUNTS, StepTable
+from ratioscope.analysis.summary.over_run import judge_over_run
 from ratioscope.analysis.summary.packed import packed_tables, unpacked
 from ratioscope.analysis.summary.partials import rewards_between
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
@@ -198,10 +199,11 @@ def _assemble(
     empty = steps.index.difference(values.index)
     index = pd.Index(values.index.union(empty), name="step", dtype="int64")  # sorted
     values, low, high = (frame.reindex(index) for frame in (values, low, high))
+    judged = list(judge_over_run(values, low, high))
     # A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line.
     values.loc[empty, list(COUNTS)] = 0
     of_tokens = [key for key in CATALOGUE if key not in LOGGED]
-    found = [*(table.notes for table in tables), _noted(empty, of_tokens, NO_TOKEN)]
+    found = [*(table.notes for table in tables), *judged, _noted(empty, of_tokens, NO_TOKEN)]
     without = values.index[(values["n_tokens"] + values["n_invalid"] == 0).to_numpy()]
     if len(without):
         missing = values.loc[without].isna()

@@ -13,7 +13,7 @@ from ratioscope.dashboard import state
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, metric_value
 from ratioscope.dashboard.sections.subject import is_logged
-from ratioscope.metric import MOST_RELIANCE, Grain, Moment
+from ratioscope.metric import MOST_RELIANCE, MOST_SPREAD, Grain, Moment
 from ratioscope.notes import Kind, is_unreliable, text_of
 from ratioscope.sources import linked
 
@@ -116,6 +116,11 @@ def tooltip(key: str) -> str:
     if metric.moment is Moment.SECOND:
         lines.append(
             f"**Trust:** unreliable when its {CATALOGUE[metric.reliance].title.lower()} is above {MOST_RELIANCE:g}."
+        )
+    if metric.spread:
+        spread = CATALOGUE[metric.spread].title
+        lines.append(
+            f"**Over the run:** unreliable when its {spread[0].lower()}{spread[1:]} is often above {MOST_SPREAD:g}."
         )
     unit = f" Unit: {metric.unit}." if metric.unit else ""
     lines.append(f"*Source: {linked(metric.source)}.{unit}*")

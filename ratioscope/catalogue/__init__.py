@@ -7,7 +7,7 @@ knowledge. `moment` says which moment of the ratio an estimate needs, and with t
 
 from ratioscope.catalogue import divergences, learning, theory, total_variation, weights
 from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
-from ratioscope.metric import MOST_RELIANCE, Metric, Moment
+from ratioscope.metric import MOST_RELIANCE, MOST_SPREAD, Metric, Moment
 from ratioscope.sources import SOURCES, titled
 
 __all__ = ["CATALOGUE", "ENTRIES", "EPSILON", "EPSILON_STALE", "THRESHOLDS", "explain"]
@@ -33,6 +33,8 @@ def explain(key: str) -> str:
             lines.append(f"  {label:<9} {text}")
     if entry.moment is Moment.SECOND:
         lines.append(f"  trust     unreliable when {entry.reliance} exceeds {MOST_RELIANCE:g}")
+    if entry.spread:
+        lines.append(f"  trust     unreliable in all steps of a run when {entry.spread} often exceeds {MOST_SPREAD:g}")
     cited = [source for name, source in SOURCES.items() if name in entry.source]
     lines += [f"            {' '.join(filter(None, (source.title, source.address)))}" for source in cited]
     return "\n".join(lines)

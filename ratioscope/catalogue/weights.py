@@ -18,6 +18,7 @@ ENTRIES = (
         remedy=TRUNCATE,
         better="higher",
         moment=Moment.SECOND,
+        spread="group_spread_chi2",
         share=True,
         undefined=Note(Kind.UNDEFINED, "every ratio is 0"),
     ),
@@ -142,6 +143,28 @@ ENTRIES = (
         for key, name, what, symbol, grain, over in (
             ("reliance_token", "token", "token ratio", r"\rho_k", Grain.TOKEN, RATIOS),
             ("reliance_seq", "seq", "sequence ratio", "W_k", Grain.RESPONSE, SEQUENCE_WEIGHTS),
+        )
+    ),
+    *(
+        Metric(
+            key=f"group_spread_{name}",
+            title=f"Spread of the prompt groups in {words}",
+            symbol=rf"\mathrm{{cv}}_{{{symbol}}}",
+            formula=rf"\sqrt{{G_{{\mathrm{{eff}}}}-1}}\;\mathrm{{se}}({symbol})\,/\,{symbol}",
+            definition=f"Standard deviation of the prompt groups' {words}, as a share of its mean; 0 where the standard "
+            "error is at most a tenth of it.",
+            source="docs/metrics.md, uncertainty",
+            reading=f"Above 1.3 in more than a tenth of a run's steps, {of} rest on the few groups that were drawn: in "
+            "all steps they are marked as unreliable.",
+            remedy="More prompts per step, and a look at the groups that are far off.",
+            better="lower",
+            lowest=0.0,
+            comparable=False,
+            undefined=Note(Kind.UNDEFINED, "there is no standard error, or nothing to compare it with"),
+        )
+        for name, words, symbol, of in (
+            ("kl", "KL (k2)", r"\mathrm{KL}_{k2}", "k1, k2 and k3"),
+            ("chi2", "token chi-square", r"\chi^2_{\mathrm{token}}", "chi-square, reverse KL and ESS"),
         )
     ),
     Metric(

@@ -105,7 +105,9 @@ def test_a_metric_whose_column_is_missing_says_which_and_no_other_is_touched(
             assert values.notna().all() or key.startswith("khat"), key  # against the recomputation instead
         elif counted:
             same = np.isclose(values, whole.values[key], equal_nan=True)
-            by_cluster = key.endswith("_z") or key.startswith(("reliance", "effective_groups", "zero_advantage"))
+            by_cluster = key.endswith("_z") or key.startswith(
+                ("reliance", "effective_groups", "group_spread", "zero_advantage")
+            )
             assert same.all() or by_cluster, key
         elif not absent.texts_alone:
             assert values.equals(whole.values[key]), key

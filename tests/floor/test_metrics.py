@@ -277,7 +277,7 @@ def test_a_second_moment_is_judged_by_the_largest_of_its_own_weights() -> None:
         return unreliable(BatchMetrics(metrics, {}))
 
     assert doubted(values) == {}
-    second = {"chi2_token", "chi2_token_raw", "ess_token", "log1p_chi2_seq_predicted"}
+    second = {"chi2_token", "chi2_token_raw", "ess_token", "log1p_chi2_seq_predicted", "kl_reverse"}
     assert doubted(values | {"reliance_token": 0.31}).keys() == second
     assert doubted(values | {"reliance_seq": 0.31}).keys() == {"chi2_seq", "log1p_chi2_seq", "ess_seq"}
     del values["reliance_token"]  # no standard error

@@ -106,6 +106,8 @@ def _metric(metric: Metric) -> str:
         facts.append(f"needs {needs(metric)}")
     if metric.moment is Moment.SECOND:
         facts.append(f"unreliable above {MOST_RELIANCE:g} in `{metric.reliance}`")
+    if metric.spread:
+        facts.append(f"judged over the run by `{metric.spread}`")
     return f"- {'<br>'.join(words)}<br>*{'; '.join(facts)}*"
 
 

@@ -66,7 +66,10 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
     for key, sampled, exact in (("s_k_exact_z", "s_k_bounded", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
         numbers[key] = _standard_errors_apart(*(_token_means(rows)[name] for name in (sampled, exact)))
     numbers["effective_groups"] = numbers["reliance_token"] = numbers["reliance_seq"] = None
+    numbers["group_spread_kl"] = numbers["group_spread_chi2"] = None
     if rows:
+        numbers["group_spread_kl"] = _spread(*_sums(rows, lambda row: _log_rho(row) ** 2))
+        numbers["group_spread_chi2"] = _spread(*_sums(rows, lambda row: float(mp.expm1(_log_rho(row)) ** 2)))
         sizes = [float(n) for n in Counter(row["group_id"] for row in rows).values()]
         numbers["effective_groups"] = fsum(sizes) ** 2 / fsum(n * n for n in sizes)
         numbers["reliance_token"] = _reliance([(row["group_id"], _log_rho(row)) for row in rows])
@@ -277,6 +280,15 @@ def _reliance(weights: list[tuple[int, float]]) -> float | None:
         [fsum(of) for of in squares.values()], [float(len(of)) for of in squares.values()]
     )
     return float(mp.expm1(highest) ** 2) / len(weights) / sqrt(variance)
+
+
+def _spread(x: list[float], n: list[float]) -> float | None:
+    """Standard deviation of groups over their mean, from the standard error; 0 where that is at most a tenth of it."""
+    theta, variance = _ratio_and_variance(x, n)
+    if not 0 < theta < inf:
+        return None
+    error = sqrt(variance) / theta
+    return error * sqrt(fsum(n) ** 2 / fsum(size * size for size in n) - 1) if error > 0.1 else 0.0
 
 
 def _weights(name: str, logs: list[float]) -> dict[str, float | None]:
