@@ -23,7 +23,11 @@ def numbers(batch: Batch) -> dict[str, Tensor]:
     found = batch.counts() | _means(_columns(batch), batch.usable) | {"ratio_mean_z": _z(batch)}
     found |= _without_signal(batch) | _weights(batch) | _quantiles(batch)
     length = found["n_tokens"] / found["n_sequences"]
-    return found | {"log1p_chi2_seq_predicted": length * torch.log1p(found["chi2_token"])}
+    # Beyond the floating-point range of chi-square its logarithm is still a number.
+    chi2, (squares, top) = found["chi2_token"], _scaled_squares(batch.log_rho(), batch.usable)
+    log_chi2 = squares.sum().log() + top - _count(batch.usable).log()
+    predicted = length * torch.where(chi2.isinf(), log_chi2, torch.log1p(chi2))
+    return found | {"log1p_chi2_seq_predicted": predicted} | _perplexities(batch)
 
 
 def largest_weights(batch: Batch) -> dict[str, Tensor]:
@@ -66,6 +70,12 @@ def _means(columns: dict[str, Tensor], usable: Tensor) -> dict[str, Tensor]:
         values, rows = (evaluate_term(term, columns, torch, computed) for term in (mean.term, where))
         means[key] = _mean(values, usable & rows) * mean.factor + mean.offset
     return means
+
+
+def _perplexities(batch: Batch) -> dict[str, Tensor]:
+    """Exponentials of the mean negative log-probabilities of the tokens."""
+    columns = {"ppl_behavior": "logp_behavior", "ppl_current": "logp_current"}
+    return {key: _mean(-batch.columns[name], batch.usable).exp() for key, name in columns.items()}
 
 
 def _z(batch: Batch) -> Tensor:
@@ -139,6 +149,7 @@ def _weights(batch: Batch) -> dict[str, Tensor]:
     log_w, defined = batch.log_weights()
     squares = torch.where(defined, _log_square(log_w), -torch.inf)
     log_chi2 = squares.logsumexp(dim=0) - _count(defined).log()
+    log_w_squared = torch.where(defined, 2 * log_w, -torch.inf).logsumexp(dim=0) - _count(defined).log()
     n = _sizes(batch)
     groups_of_sequences = Segments(batch.sequences.largest(batch.groups.index), batch.groups.size)
     return {
@@ -149,6 +160,7 @@ def _weights(batch: Batch) -> dict[str, Tensor]:
         "effective_groups": n.sum().square() / n.square().sum(),
         "chi2_seq": log_chi2.exp(),
         "log1p_chi2_seq": torch.logaddexp(torch.zeros_like(log_chi2), log_chi2),
+        "chi2_seq_raw": torch.expm1(log_w_squared),
         "ess_seq": _effective(log_w, defined)[0],
         "ess_token": ess_token,
         LOG_SUM_SQUARES: log_sum_squares,

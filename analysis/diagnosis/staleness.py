@@ -22,7 +22,7 @@ _LEAST_THIRD = 10
     another_rule=True,
 )
 def staleness_is_growing(evidence: RunEvidence) -> Finding | None:
-    """S_k of the last third far above that of the middle third, and no longer small.
+    """S_k⁺ of the last third far above that of the middle third, and no longer small.
 
     The first third is left out: every run starts on-policy.
     """
@@ -69,7 +69,7 @@ def staleness_is_growing(evidence: RunEvidence) -> Finding | None:
 
 @rule("staleness_high", order=130, page="drift", group=Group.STALENESS, words="high staleness", another_rule=True)
 def staleness_is_high(evidence: RunEvidence) -> Finding | None:
-    """S_k above epsilon_stale / 2 (S0 5.6)."""
+    """S_k⁺ above epsilon_stale / 2 (S0 5.6)."""
     facts, values = evidence.facts, evidence.values
     level, cause = facts.staleness, facts.cause_of_staleness
     excess = evidence.over(level)

@@ -99,24 +99,24 @@ DIALECT = Dialect(
         TheirNumber(
             "rollout_corr/chi2_seq", "sequence mean of (product of ρ)², minus 1; its logarithm clamped to ±20",
             "Raw form, not centred; saturates at e^40 = 2.4e17, which looks like data. Ours is computed in log space.",
-            lambda t, p: mean(exp_of(2 * clamp(t.sums(t.log_rho)))) - 1, ours="chi2_seq",
-            clamped=lambda t, p: beyond(t.sums(t.log_rho)),
+            lambda t, p: mean(exp_of(2 * clamp(t.sums(t.log_rho)))) - 1, ours="chi2_seq_raw",
+            clamped=lambda t, p: beyond(t.sums(t.log_rho)), same=True,
         ),
         TheirNumber(
             "rollout_corr/training_ppl", "sequence mean of exp(-mean log old)", _PERPLEXITY,
-            lambda t, p: mean(exp_of(-t.means(t.current))), instead="entropy",
+            lambda t, p: mean(exp_of(-t.means(t.current))), instead="ppl_current",
         ),
         TheirNumber(
             "rollout_corr/training_log_ppl", "sequence mean of -mean log old", _PERPLEXITY,
-            lambda t, p: mean(-t.means(t.current)), instead="entropy",
+            lambda t, p: mean(-t.means(t.current)), instead="ppl_current",
         ),
         TheirNumber(
             "rollout_corr/rollout_ppl", "sequence mean of exp(-mean log rollout)", _PERPLEXITY,
-            lambda t, p: mean(exp_of(-t.means(t.behavior))), instead="entropy",
+            lambda t, p: mean(exp_of(-t.means(t.behavior))), instead="ppl_behavior",
         ),
         TheirNumber(
             "rollout_corr/rollout_log_ppl", "sequence mean of -mean log rollout", _PERPLEXITY,
-            lambda t, p: mean(-t.means(t.behavior)), instead="entropy",
+            lambda t, p: mean(-t.means(t.behavior)), instead="ppl_behavior",
         ),
         TheirNumber(
             "rollout_corr/log_ppl_diff", "sequence mean of (mean log rollout - mean log old)",

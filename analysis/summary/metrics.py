@@ -20,6 +20,7 @@ from ratioscope.analysis.summary.intervals import (
 )
 from ratioscope.analysis.summary.order_statistics import QUANTILES
 from ratioscope.analysis.summary.partials import Partials
+from ratioscope.analysis.summary.sums import NEGATIVE_LOGS
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import HARMLESS_ERROR, HARMLESS_RATIO, INFINITE, Mean, Metric, Moment, doubt, not_logged
 from ratioscope.notes import Kind, Note, from_cells, note_columns, remark
@@ -58,6 +59,7 @@ def step_table(partials: Partials) -> StepTable:
     with np.errstate(all="ignore"):  # what is not finite is handled, and noted
         steps.count()
         steps.means()
+        steps.perplexities()
         steps.distances_from_exact()
         steps.groups_without_signal()
         steps.token_weights()
@@ -155,6 +157,14 @@ class _Steps:
             ends = np.where(share, of_share[0], ends[0]), np.where(share, of_share[1], ends[1])
         self.intervals[metric.key] = (ends[0] + mean.offset, ends[1] + mean.offset)
 
+    def perplexities(self) -> None:
+        for key in NEGATIVE_LOGS:
+            weight = self.column(CATALOGUE[key].over.count)
+            terms = np.where(weight > 0, self.column(key), 0.0)
+            low, high = cluster_intervals(terms, weight, self.starts, lowest=0.0)
+            self.values[key] = np.exp(sums(terms, self.starts) / sums(weight, self.starts))
+            self.intervals[key] = np.exp(low), np.exp(high)
+
     def distances_from_exact(self) -> None:
         for key, difference in _DIFFERENCES.items():
             weight = self.column(CATALOGUE[key].over.count)
@@ -208,9 +218,16 @@ class _Steps:
             for end in log_intervals([(scaled["lse_chi2"], 1), (n, -1)], self.starts, ONE_SIDED)
         )
         self.intervals |= {"log1p_chi2_seq": (low, high), "chi2_seq": (np.expm1(low), np.expm1(high))}
+        squares = scaled["lse_w_squared"]
+        self.values["chi2_seq_raw"] = np.expm1(
+            np.log(sums(squares, self.starts)) + scale["lse_w_squared"] - np.log(count)
+        )
+        ends = log_intervals([(squares, 1), (n, -1)], self.starts, ONE_SIDED)
+        low, high = (np.expm1(end + scale["lse_w_squared"]) for end in ends)
+        self.intervals["chi2_seq_raw"] = low, high
         self.squares = scaled["lse_chi2"], scale["lse_chi2"], n
         self._effective_sample_size("ess_seq", scaled["lse_w"], scaled["lse_w_squared"], n)
-        for key in ("chi2_seq", "log1p_chi2_seq", "ess_seq"):
+        for key in ("chi2_seq", "chi2_seq_raw", "log1p_chi2_seq", "ess_seq"):
             self.values[key] = np.where(count == 0, np.nan, self.values[key])
 
     def order_statistics(self, order: pd.DataFrame) -> None:
@@ -248,7 +265,10 @@ class _Steps:
         self.values["reliance_seq"] = self._reliance(self.highest["highest_w"], *self.squares)
         self.values["group_spread_kl"] = self._spread(np.where(used, self.column("kl_k2"), 0.0), n)
         self.values["group_spread_chi2"] = self._spread(np.where(used, squares, 0.0), n)
-        self.values["log1p_chi2_seq_predicted"] = length * np.log1p(self.values["chi2_token"])
+        # Beyond the floating-point range of chi-square its logarithm is still a number.
+        log_chi2 = np.log(sums(np.where(used, squares, 0.0), self.starts)) + scale - np.log(sums(n, self.starts))
+        chi2 = self.values["chi2_token"]
+        self.values["log1p_chi2_seq_predicted"] = length * np.where(np.isinf(chi2), log_chi2, np.log1p(chi2))
 
     def _reliance(self, highest: Array, squares: Array, scale: Array, n: Array) -> Array:
         """What the largest square adds to the mean of squares, in standard errors of that mean; see `doubt`.

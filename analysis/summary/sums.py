@@ -56,6 +56,9 @@ WITHIN = {
 }
 """Sums over responses that no metric is made of directly."""
 
+NEGATIVE_LOGS = {"ppl_behavior": -column("logp_behavior"), "ppl_current": -column("logp_current")}
+"""Terms of which a perplexity is the exponential of the mean."""
+
 _REWARD, _TV, _TV_NEW = map(column, ("reward", "tv_current_behavior", "tv_new_current"))
 # Beside those of entries that are means, by grain and whether they are of columns that few logs have.
 _COUNTS: dict[tuple[Grain, bool], dict[str, Term]] = {
@@ -69,7 +72,7 @@ _COUNTS: dict[tuple[Grain, bool], dict[str, Term]] = {
     },
 }
 _SUMS: dict[tuple[Grain, bool], dict[str, Sum]] = {
-    (Grain.TOKEN, False): WITHIN,
+    (Grain.TOKEN, False): WITHIN | {key: Sum(term, CATALOGUE[key].over) for key, term in NEGATIVE_LOGS.items()},
     (Grain.TOKEN, True): {
         "sampled_minus_exact": Sum(
             negative_part(DEVIATION) - _TV, replace(EXACT_OF_RATIOS, where=finite(_TV) & known(LOG_RHO))

@@ -19,10 +19,12 @@ from ratioscope.analysis.runs.database import filled
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.rendering import DEVIATIONS, sql
+from ratioscope.analysis.summary.sums import NEGATIVE_LOGS
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA, sequences_of, worst_sequences
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.catalogue.denominators import BEHAVIOR
 from ratioscope.errors import unknown
-from ratioscope.metric import Grain, Metric
+from ratioscope.metric import CURRENT, Grain, Metric
 from ratioscope.terms import DEVIATION, LOG_RHO, Term, case, column, exp, expm1, known, log_size, unequal
 
 USUAL = "s_k"
@@ -34,6 +36,8 @@ STAND_INS = {
     "delta_max": "s_k_exact",
     "ratio_mean_z": "ratio_mean",
     "log1p_chi2_seq_predicted": "chi2_token",
+    "group_spread_kl": "kl_k2",
+    "group_spread_chi2": "chi2_token",
     "effective_groups": USUAL,
     "zero_advantage_group_fraction": USUAL,
     "eval_accuracy": USUAL,
@@ -97,6 +101,9 @@ _MADE = {
     "log1p_chi2_seq": _Parts("Σ(W − 1)²", expm1(_LOG_W) * expm1(_LOG_W), "response"),
     "reliance_seq": _Parts("Σ(W − 1)²", expm1(_LOG_W) * expm1(_LOG_W), "response"),
     "ess_seq": _Parts("ΣW²", exp(2 * _LOG_W), "response"),
+    "chi2_seq_raw": _Parts("ΣW²", exp(2 * _LOG_W), "response"),
+    "ppl_behavior": _Parts("−Σ log π̂", NEGATIVE_LOGS["ppl_behavior"], where=BEHAVIOR.where),
+    "ppl_current": _Parts("−Σ log π_k", NEGATIVE_LOGS["ppl_current"], where=CURRENT.where),
     "response_length": _Parts("all tokens", column("n_tokens"), "listed"),
     "gate_mean": _Parts("what the gates took, Σ(1 − gate)", 1 - column("gate"), where=known(column("gate"))),
     "effective_token_fraction": _Parts(

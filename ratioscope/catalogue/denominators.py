@@ -23,7 +23,7 @@ def _undefined(text: str) -> Note:
 _OF_SAMPLER = Denominator("n_sampled", not_logged(*SAMPLED), known(column("logp_sampled")), SAMPLED, ALL_TOKENS)
 NEW = Denominator("n_new", not_logged("logp_new"), known(LOG_RHO_NEW), ("logp_new",), _OF_SAMPLER)
 UPDATE = Denominator("n_update", not_logged("logp_new"), known(LOG_RHO_NEW) & known(LOG_RHO), ("logp_new",), RATIOS)
-_BEHAVIOR = Denominator(
+BEHAVIOR = Denominator(
     "n_behavior", not_logged("logp_behavior"), known(column("logp_behavior")), ("logp_behavior",), ALL_TOKENS
 )
 ENGINE = Denominator(
@@ -31,7 +31,7 @@ ENGINE = Denominator(
     not_logged("logp_behavior_train"),
     finite(LOG_ENGINE),
     ("logp_behavior_train",),
-    _BEHAVIOR,
+    BEHAVIOR,
     apart=True,
 )
 AGE = Denominator(
@@ -39,7 +39,7 @@ AGE = Denominator(
     not_logged("logp_behavior_train"),
     finite(LOG_ENGINE) & known(LOG_RHO),
     ("logp_behavior_train",),
-    replace(_BEHAVIOR, within=RATIOS),
+    replace(BEHAVIOR, within=RATIOS),
     apart=True,
 )
 REFERENCE = Denominator(
@@ -94,7 +94,7 @@ EXACT_OF_RATIOS = Denominator(
     _ONLY_EXACT,
     finite(_TV) & known(LOG_RHO) & known(column("logp_behavior")),
     ("tv_current_behavior",),
-    replace(_BEHAVIOR, within=RATIOS),
+    replace(BEHAVIOR, within=RATIOS),
     apart=True,
 )
 EXACT_NEW = Denominator("n_exact_new", _EXACT, finite(_TV_NEW), ("tv_new_current",), ALL_TOKENS, apart=True)

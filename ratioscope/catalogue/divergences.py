@@ -1,8 +1,8 @@
 """How far apart two policies are besides total variation: mean ratio, chi-square and KL."""
 
-from ratioscope.catalogue.denominators import EXACT_CHI2, SEQUENCE_WEIGHTS
+from ratioscope.catalogue.denominators import BEHAVIOR, EXACT_CHI2, SEQUENCE_WEIGHTS
 from ratioscope.catalogue.remedies import FRESHER, TRUNCATE
-from ratioscope.metric import Grain, Mean, Metric, Moment
+from ratioscope.metric import CURRENT, Grain, Mean, Metric, Moment
 from ratioscope.notes import Kind, Note
 from ratioscope.terms import DEVIATION, LOG_RHO, column, exp, expm1_minus, reverse_kl
 
@@ -100,6 +100,24 @@ ENTRIES = (
         one_sided=True,
     ),
     Metric(
+        key="chi2_seq_raw",
+        short="Sequence χ², raw",
+        title="Sequence chi-square, raw form",
+        symbol=r"\chi^2_{\mathrm{seq,raw}}",
+        formula=r"\mathrm{mean}\,W_k^2-1",
+        definition="Kept for comparison with other tools; equal in expectation to the centred form where the mean W is 1.",
+        source="S1 4.2",
+        reading="May be negative: where no large W was drawn, their mean is below 1. Prefer the centred form.",
+        better="lower",
+        moment=Moment.SECOND,
+        reliance="reliance_seq",
+        grain=Grain.RESPONSE,
+        colour="green",
+        over=SEQUENCE_WEIGHTS,
+        lowest=-1.0,
+        one_sided=True,
+    ),
+    Metric(
         key="log1p_chi2_seq",
         short="Sequence χ², log",
         title="Sequence chi-square, log form",
@@ -134,6 +152,43 @@ ENTRIES = (
         spread="group_spread_chi2",
         grain=Grain.RESPONSE,
         lowest=0.0,
+    ),
+    *(
+        Metric(
+            key=f"ppl_{name}",
+            short=f"Perplexity, {who}",
+            title=f"Perplexity of the tokens to the {whose}",
+            symbol=rf"\mathrm{{ppl}}({policy})",
+            formula=rf"\exp(-\mathrm{{mean}}\,\log {policy})",
+            definition=f"Exponential of the mean negative log-probability that the {whose} gives the sampled tokens: among "
+            "how many equally likely ones it chooses.",
+            source="usual",
+            reading=reading,
+            colour=colour,
+            over=over,
+            lowest=1.0,
+        )
+        for name, who, whose, policy, reading, colour, over in (
+            (
+                "behavior",
+                "sampler",
+                "sampler",
+                r"\hat\pi",
+                "Falls as the policy becomes sure; 1 says that nothing is left to choose. Frameworks take the mean within "
+                "each response first, where short ones count as much as long ones.",
+                "sky",
+                BEHAVIOR,
+            ),
+            (
+                "current",
+                "policy",
+                "current policy",
+                r"\pi_k",
+                "Above the sampler's by the factor of e to the KL (k1).",
+                "blue",
+                CURRENT,
+            ),
+        )
     ),
     Metric(
         key="abs_log_ratio",

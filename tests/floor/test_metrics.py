@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable
-from math import inf, nan
+from math import exp, inf, log, nan
 from typing import Any
 
 import mpmath as mp
@@ -135,12 +135,34 @@ def test_on_policy_data_are_exactly_on_policy(dtype: torch.dtype) -> None:
     logp = padded()["logp_behavior"].to(dtype)
     found = batch_metrics(logp, logp, logp_new=logp, logp_behavior_train=logp, logp_reference=logp)
     zero = [key for key in found if key.startswith(("s_k", "u_k", "tv_", "chi2_", "kl_", "log1p_"))]
-    assert len(zero) == 20 and {found[key] for key in zero} == {0.0}
+    assert len(zero) == 21 and {found[key] for key in zero} == {0.0}
     one = [key for key in found if key.startswith(("ess_", "ratio_"))]
     assert len(one) == 10 and {found[key] for key in one} == {1.0}
     assert "ratio_mean_z" not in found and "standard error" in found.notes["ratio_mean_z"].text
     assert found.notes["khat_token"].kind is Kind.NO_TAIL
     assert all("seq" in key for key in unreliable(found))  # a dozen responses are too few to know
+
+
+def test_the_predicted_chi_square_of_responses_is_finite_where_that_of_tokens_is_not() -> None:
+    """One ratio of e^400 among ten tokens of two responses: of its square only the logarithm is a number."""
+    b = torch.full((2, 5), -450.0)
+    c = b.clone()
+    c[0, 0] += 400
+    found = batch_metrics(b, c)
+    assert found["chi2_token"] == inf and found["chi2_seq"] == inf
+    assert found["log1p_chi2_seq_predicted"] == pytest.approx(5 * (800 - log(10)), rel=1e-12)
+    assert found["log1p_chi2_seq"] == pytest.approx(800 - log(2), rel=1e-12)
+
+
+def test_perplexities_are_those_of_the_tokens() -> None:
+    """Uniform over 8 and over 5 tokens; of unlike ones the geometric mean over all tokens, whatever their response."""
+    b, c = torch.full((3, 4), 1 / 8).log(), torch.full((3, 4), 1 / 5).log()
+    found = batch_metrics(b, c)
+    assert found["ppl_behavior"] == pytest.approx(8, rel=1e-6) and found["ppl_current"] == pytest.approx(5, rel=1e-6)
+    assert found["ppl_current"] / found["ppl_behavior"] == pytest.approx(exp(found["kl_k1"]), rel=1e-12)
+    uneven = torch.tensor([[0.5, 0.5, 0.5], [0.1, 1.0, 1.0]]).log()
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    assert batch_metrics(uneven, uneven, mask=mask)["ppl_current"] == pytest.approx((8 * 10) ** 0.25, rel=1e-6)
 
 
 def test_differences_are_taken_in_double_precision() -> None:
@@ -279,7 +301,7 @@ def test_a_second_moment_is_judged_by_the_largest_of_its_own_weights() -> None:
     assert doubted(values) == {}
     second = {"chi2_token", "chi2_token_raw", "ess_token", "log1p_chi2_seq_predicted", "kl_reverse"}
     assert doubted(values | {"reliance_token": 0.31}).keys() == second
-    assert doubted(values | {"reliance_seq": 0.31}).keys() == {"chi2_seq", "log1p_chi2_seq", "ess_seq"}
+    assert doubted(values | {"reliance_seq": 0.31}).keys() == {"chi2_seq", "chi2_seq_raw", "log1p_chi2_seq", "ess_seq"}
     del values["reliance_token"]  # no standard error
     assert doubted(values).keys() == second
 

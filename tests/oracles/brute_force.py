@@ -62,7 +62,11 @@ def step_numbers(folder: Path, step: int) -> dict[str, float | None]:
         theta, variance = _ratio_and_variance(*_sums(rows, lambda row: exp(_log_rho(row))))
         numbers["ratio_mean_z"] = (theta - 1) / sqrt(variance)
         length = len(rows) / len({row["seq_id"] for row in all_rows})
-        numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(numbers["chi2_token"]))
+        chi2 = mp.fsum(mp.expm1(mp.mpf(_log_rho(row))) ** 2 for row in rows) / len(rows)
+        numbers["log1p_chi2_seq_predicted"] = length * float(mp.log1p(chi2))
+    for key, name in (("ppl_behavior", "logp_behavior"), ("ppl_current", "logp_current")):
+        mean = _mean([-row[name] for row in rows if row.get(name) is not None])
+        numbers[key] = None if mean is None else float(mp.exp(mean))
     for key, sampled, exact in (("s_k_exact_z", "s_k_bounded", "s_k_exact"), ("u_k_exact_z", "u_k", "u_k_exact")):
         numbers[key] = _standard_errors_apart(*(_token_means(rows)[name] for name in (sampled, exact)))
     numbers["effective_groups"] = numbers["reliance_token"] = numbers["reliance_seq"] = None
@@ -293,7 +297,7 @@ def _spread(x: list[float], n: list[float]) -> float | None:
 
 def _weights(name: str, logs: list[float]) -> dict[str, float | None]:
     """Effective sample size; for sequences also chi-square, with as many digits as it takes."""
-    keys = ["ess_token"] if name == "token" else ["ess_seq", "chi2_seq", "log1p_chi2_seq"]
+    keys = ["ess_token"] if name == "token" else ["ess_seq", "chi2_seq", "log1p_chi2_seq", "chi2_seq_raw"]
     if not logs:
         return dict.fromkeys(keys)
     with mp.workdps(50):
@@ -301,7 +305,8 @@ def _weights(name: str, logs: list[float]) -> dict[str, float | None]:
         squares = mp.fsum(w * w for w in weights)
         ess = float(mp.fsum(weights) ** 2 / (len(weights) * squares)) if squares else None
         chi2 = mp.fsum((w - 1) ** 2 for w in weights) / len(weights)
-        return dict(zip(keys, (ess, float(chi2), float(mp.log1p(chi2))), strict=False))
+        raw = squares / len(weights) - 1
+        return dict(zip(keys, (ess, float(chi2), float(mp.log1p(chi2)), float(raw)), strict=False))
 
 
 def _order(rows: list[Row]) -> dict[str, float | None]:

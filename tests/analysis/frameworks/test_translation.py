@@ -38,7 +38,7 @@ def found(folder: Path) -> Translation:
 def test_every_outcome_is_what_the_numbers_say(found: Translation) -> None:
     lines = {line.name: line for line in found.lines}
     assert lines["rollout_corr/k3_kl"].outcome is Agreement.EQUAL
-    assert lines["rollout_corr/chi2_seq"].outcome is Agreement.DIFFERENT
+    assert lines["rollout_corr/log_ppl_diff"].outcome is Agreement.DIFFERENT
     assert lines["actor/ppo_kl"].outcome is Agreement.ALONE
     assert lines["actor/kl_loss"].outcome is Agreement.MISSING
     assert lines["actor/kl_loss"].missing == "logp_reference"
@@ -69,7 +69,7 @@ def test_a_number_is_shown_where_both_have_it_last(found: Translation) -> None:
 
 
 def test_the_furthest_step_is_that_of_the_largest_difference(found: Translation) -> None:
-    (line,) = (line for line in found.lines if line.name == "rollout_corr/chi2_seq")
+    (line,) = (line for line in found.lines if line.name == "rollout_corr/log_ppl_diff")
     assert line.furthest == line.by_step["difference"].abs().idxmax()
     (same,) = (line for line in found.lines if line.name == "rollout_corr/kl")
     assert same.furthest is None

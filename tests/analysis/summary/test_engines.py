@@ -178,7 +178,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> list[Both]:
 
 def largest_term(key: str, values: pd.Series) -> float:
     """What a difference is measured against, where the number itself is a difference of larger ones."""
-    if key == "chi2_token_raw":
+    if key in ("chi2_token_raw", "chi2_seq_raw"):
         return 1.0
     if key == "kl_k1":
         return float(np.sqrt(2 * values["kl_k2"]))
