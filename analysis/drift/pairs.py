@@ -94,7 +94,7 @@ METRICS = {
     "kl_k1": Moment.BOUNDED,
     "kl_k2": Moment.BOUNDED,
     "kl_k3": Moment.FIRST,
-    "kl_reverse": Moment.FIRST,
+    "kl_reverse": Moment.SECOND,
     "ratio_mean": Moment.FIRST,
     "ess": Moment.SECOND,
     "khat": Moment.BOUNDED,
