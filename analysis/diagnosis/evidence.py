@@ -163,14 +163,14 @@ class RunEvidence(Evidence):
     def equal_rewards(self) -> pd.DataFrame | None:
         """Lowest and highest reward of every prompt group; None without a run, or where no reward is logged.
 
-        Columns: step, group_id, lowest, highest.
+        Columns: step, group_id, lowest, highest, n (responses).
         """
         if self.run is None:
             return None
         with relations(self.run) as connection:
             found = connection.execute(
                 """
-                select step, group_id, min(reward)::double as lowest, max(reward)::double as highest
+                select step, group_id, min(reward)::double as lowest, max(reward)::double as highest, count(*) as n
                 from sequence where reward is not null and isfinite(reward) and dropped is null
                 group by all order by all
                 """

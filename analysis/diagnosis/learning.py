@@ -19,7 +19,10 @@ _FEWEST = 5
 
 @rule("zero_signal", order=250, page="clipping", group=Group.SIGNAL, words="groups without a signal", cause=False)
 def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
-    """Most prompt groups have no advantage other than 0, on average over ten steps; a notice where all are right."""
+    """Most prompt groups have no advantage other than 0, on average over ten steps; a notice where all are right.
+
+    Responses that are each a group of their own are no groups.
+    """
     window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
     smooth = evidence.values[metric].rolling(window).mean()
@@ -28,6 +31,8 @@ def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
     # What is averaged says whether it lasts; single steps are counted by their own share.
     of_step = evidence.values[metric]
     steps = of_step[of_step > limit]
+    if evidence.equal_rewards is not None and (evidence.equal_rewards["n"] == 1).mean() > _CLEARLY:
+        return None  # nothing is compared: `credit` names that
     why, do, too_easy = _whose_fault(evidence, steps)
     return Finding(
         severity=Severity.NOTICE if too_easy else Severity.WARNING,  # a run that has learned its task is not ill

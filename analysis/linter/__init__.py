@@ -18,6 +18,7 @@ from ratioscope.analysis.linter import (
     alignment,
     calibration,
     copies,
+    credit,
     footers,
     identities,
     keys,
@@ -39,8 +40,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 
 # Importing a module declares its checks.
 _MODULES = (
-    advantages, alignment, calibration, copies, footers, identities, keys, masks, mismatch, noise_floor, responses,
-    signatures, units, values,
+    advantages, alignment, baseline, calibration, copies, credit, footers, identities, keys, masks, mismatch,
+    noise_floor, responses, row, signatures, turn, units, values,
 )  # fmt: skip
 
 

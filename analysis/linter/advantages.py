@@ -8,18 +8,17 @@ rewards, responses are missing.
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import check
+from ratioscope.analysis.linter.credit import CENTRED, RELATIVE, credit, kind_of
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.analysis.runs.scalars import not_finite, unusable
 
-# Kinds of `algorithm.parts.advantage` that compare the responses of a group, and those of them that add up to 0.
-CENTRED = ("group_mean", "group_normalised", "leave_one_out")
-RELATIVE = (*CENTRED, "shifted", "pairwise")
 FEWEST_GROUPS = 8
 # Correlation of advantages and rewards inside groups: 1 where they follow them, 0 for those of other responses.
 FOLLOWS, FLIPPED = 0.5, -0.5
@@ -150,18 +149,18 @@ def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:
 @check(order=230, needs=(("advantage",), ("sequences.reward",), GROUP))
 def advantages(evidence: LogEvidence) -> list[Finding]:
     """The better response of a group has the larger advantage, one for all of its tokens, and groups add up to 0."""
-    kind = _kind(evidence)
+    kind = kind_of(evidence)
     other = evidence.problems(sequence_rows, prompts)
     if other:
         return not_checked(f"Groups are not what they seem: {', '.join(other)}.")
+    if any("advantages" in CAUSES[each.of_cause].explains for each in evidence.remarks(credit) if each.of_cause):
+        return not_checked("Credit names what is wrong with the advantages.")
     tokens = evidence.sample.rows
     tokens = tokens[np.isfinite(tokens["advantage"].astype(float))]
     of = tokens.groupby(["step", "seq_id"])["advantage"].agg(["mean", "min", "max"]).astype(float)
     responses = evidence.responses.merge(of, left_on=["step", "seq_id"], right_index=True)
     responses = responses[np.isfinite(responses["reward"].astype(float))]
     relative = kind in RELATIVE
-    if kind and not relative:
-        return not_checked(f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
     constant = responses["max"] - responses["min"] <= _SAME * (1 + responses["mean"].abs())
     if not kind and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
         return [_found(evidence, responses[~constant],
@@ -188,6 +187,8 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
         return [_found(evidence, responses,
                        "The advantage has the wrong sign: inside a group the better response has the smaller one "
                        f"(correlation {follows:.2f}).", Severity.CRITICAL, numbers)]  # fmt: skip
+    if kind and not relative:
+        return not_checked(f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
     if relative and not signal["aa"].max() > 0:
         return [_found(evidence, responses,
                        "The advantage is one and the same inside every group although rewards differ in "
@@ -250,6 +251,17 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
     if dropped or evidence.spreads_groups or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
         return None
     steps = steps_with(off.groupby("step").size())
+    of = responses.set_index(["step", "group_id"]).loc[off.index].groupby(["step", "group_id", "reward"])["mean"]
+    if ((of.max() - of.min()) > _OFF_CENTRE * (1 + of.max().abs())).mean() > _MOST_OFF:
+        return Finding(
+            f"The advantages of {len(off):,} of {len(whole):,} groups do not add up to 0, and responses of equal "
+            "reward have different ones: group_id or reward is not what they are made of.",
+            Severity.WARNING,
+            "Log the group and the reward that advantages are computed from.",
+            (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),
+            steps,
+            ("group_id", "reward"),
+        )
     return Finding(
         f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to "
         "0, where their "
@@ -275,11 +287,6 @@ def _found(evidence: LogEvidence, responses: pd.DataFrame, said: str, severity: 
         columns,
         first_of(responses),
     )
-
-
-def _kind(evidence: LogEvidence) -> str:
-    parts = evidence.run.manifest.algorithm.get("parts")
-    return str(parts.get("advantage") or "") if isinstance(parts, dict) else ""
 
 
 def _plain(text: str) -> str:

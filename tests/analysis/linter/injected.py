@@ -248,7 +248,7 @@ LOSS = {
         "the sign is that of a loss", column("advantage", lambda t: -t["advantage"]), ("advantages",), ("advantage",)
     ),
     "advantages of other responses": Injected(
-        "rows are permuted before the join", _of_another, ("advantages",), ("advantage",)
+        "rows are permuted before the join", _of_another, ("credit",), ("advantage",)
     ),
     "advantages constant": Injected("one value for all", set_to("advantage", 1.0), ("advantages",), ("advantage",)),
     "clip_side flipped": Injected(
@@ -320,7 +320,7 @@ RESPONSES = {
     "rewards of other responses": Injected(
         "rows are permuted before the join, and nothing says of which kind advantages are",
         rows("sequences", lambda s: s.assign(reward=np.random.default_rng(0).permutation(s["reward"]))),
-        ("advantages",),
+        ("credit",),
         ("reward",),
         manifest={"algorithm": {"parts": {}}},
     ),

@@ -1,0 +1,194 @@
+"""Logs whose advantages are known: a small generator, and what the bugs that were reported do to its columns."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.making.runs import Step, plain_step, write_run
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STEPS, GROUPS, RESPONSES, TURN = 16, 8, 8, 4
+N = GROUPS * RESPONSES
+GRPO: dict[str, Any] = {"name": "grpo", "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2}}
+
+
+@dataclass
+class Batch:
+    """The responses of a step, of which a fault changes columns; tokens are made of them afterwards."""
+
+    rng: np.random.Generator
+    number: int
+    reward: Floats
+    length: Ints
+    group: Ints
+    prompt: Ints
+    advantage: Floats = field(default_factory=lambda: np.zeros(N))
+    scalars: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Floats] = field(default_factory=dict)
+    logged: Floats | None = None
+    """The reward that is logged, where that is not the one that advantages are made of."""
+    of_token: Callable[[Floats, Ints, Ints, Ints], Floats] | None = None
+    """Advantages of tokens, of (advantage, turn, position, tokens in the last turn), each by token."""
+    reference: Floats | None = None
+    """KL to the reference of each response, nats a token."""
+
+
+def normalised(reward: Floats, key: Ints) -> Floats:
+    """(r - mean) / deviation over the rows of a key."""
+    found = np.zeros(len(reward))
+    for each in np.unique(key):
+        r = reward[key == each]
+        found[key == each] = (r - r.mean()) / (r.std() + 1e-6)
+    return found
+
+
+def batches(fault: Callable[[Batch], None], seed: int = 0, difficulty: float = 0.7) -> Iterator[Step]:
+    """Steps of a run whose advantages compare the responses of a group, with a fault.
+
+    Args:
+        difficulty: of the Beta distribution of a prompt's success rate; below 1 many groups are all right or all wrong.
+    """
+    rng = np.random.default_rng([seed, 3])
+    for number in range(STEPS):
+        group = np.arange(N) // RESPONSES
+        rate = rng.beta(difficulty, difficulty, GROUPS)[group]
+        batch = Batch(rng, number, (rng.random(N) < rate).astype(float), rng.integers(3, 15, N), group, group.copy())
+        batch.scalars = {"policy_version": number, "grad_norm": float(0.5 * np.exp(0.15 * rng.standard_normal()))}
+        batch.advantage = normalised(batch.reward, group)
+        fault(batch)
+        yield _step(batch)
+
+
+def _step(batch: Batch) -> Step:
+    response = np.repeat(np.arange(N), batch.length)
+    position = np.concatenate([np.arange(n) for n in batch.length])
+    turn = position // TURN
+    in_last = batch.length - (batch.length - 1) // TURN * TURN
+    advantage = batch.advantage[response]
+    if batch.of_token is not None:
+        advantage = batch.of_token(advantage, turn, position, in_last[response])
+    behavior = -batch.rng.exponential(1.0, len(response)) - 0.01
+    columns: dict[str, Any] = {"turn": turn.astype(np.int16), "token_id": batch.rng.integers(0, 50, len(response))}
+    if batch.reference is not None:
+        columns["logp_reference"] = (behavior + batch.reference[response]).astype(np.float32)
+    step = plain_step(
+        behavior, behavior, number=batch.number, sequence=response, group=batch.group[response],
+        advantage=advantage.astype(np.float32), **columns,
+    )  # fmt: skip
+    reward = batch.reward if batch.logged is None else batch.logged
+    step.sequences.update({"reward": reward.astype(np.float32), "prompt_id": batch.prompt + 100 * batch.number})
+    step.sequences.update({name: values.astype(np.float32) for name, values in batch.parts.items()})
+    step.scalars.update(batch.scalars)
+    return step
+
+
+def written(folder: Path, fault: Callable[[Batch], None], seed: int = 0, algorithm: Any = None, **how: Any) -> Path:
+    """The run in files; without an algorithm it is called GRPO and names no parts."""
+    return write_run(folder, batches(fault, seed, **how), algorithm=GRPO if algorithm is None else algorithm)
+
+
+# What goes wrong ------------------------------------------------------------------------------------------------------
+
+
+def nothing(batch: Batch) -> None:
+    """A healthy step."""
+
+
+def of_the_step(batch: Batch) -> None:
+    batch.advantage = normalised(batch.reward, np.zeros(N, dtype=np.int64))
+
+
+def of_two_groups(batch: Batch) -> None:
+    batch.prompt = batch.group // 2
+    batch.advantage = normalised(batch.reward, batch.prompt)
+
+
+def over_the_batch_axis(batch: Batch) -> None:
+    batch.advantage = normalised(batch.reward, np.arange(N) % RESPONSES)
+
+
+def bare(batch: Batch) -> None:
+    batch.advantage = batch.reward.copy()
+
+
+def alone(batch: Batch) -> None:
+    batch.group = np.arange(N)
+    batch.advantage = batch.reward.copy()
+
+
+def alone_and_centred(batch: Batch) -> None:
+    batch.group = np.arange(N)
+    batch.advantage = np.zeros(N)
+
+
+def resampled(batch: Batch) -> None:
+    batch.advantage = batch.advantage[batch.rng.integers(0, N, N)]
+
+
+def of_the_neighbour(batch: Batch) -> None:
+    batch.advantage = np.roll(batch.advantage, 1)
+
+
+def with_kl(batch: Batch) -> None:
+    batch.reference = batch.rng.normal(0, 0.3, N)
+    batch.logged = batch.reward.copy()
+    batch.advantage = normalised(batch.reward + 0.05 * batch.reference * batch.length, batch.group)
+
+
+def with_length(batch: Batch) -> None:
+    batch.logged = batch.reward.copy()
+    batch.advantage = normalised(batch.reward - 0.02 * batch.length, batch.group)
+
+
+def penalised(batch: Batch, share: float = 0.7) -> None:
+    """A length penalty in the reward, while most prompts are never solved."""
+    never = batch.rng.random(GROUPS)[batch.group] < share
+    task, length = np.where(never, 0.0, batch.reward), -0.01 * batch.length
+    batch.parts = {"reward_task": task, "reward_length": np.asarray(length, dtype=np.float64)}
+    batch.reward = task + length
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def mildly_penalised(batch: Batch) -> None:
+    penalised(batch, share=0.0)
+
+
+def giant(batch: Batch) -> None:
+    if batch.number == 9:
+        batch.advantage[5] = 400.0
+        batch.scalars["grad_norm"] = 40.0
+
+
+def large_without_a_jump(batch: Batch) -> None:
+    if batch.number == 9:
+        batch.advantage[5] = 400.0
+
+
+def last_turn_only(batch: Batch) -> None:
+    of = batch.length
+
+    def token(advantage: Floats, turn: Ints, position: Ints, in_last: Ints) -> Floats:
+        return np.where(turn == (np.repeat(of, of) - 1) // TURN, advantage, 0.0)
+
+    batch.of_token = token
+
+
+def by_overlap(batch: Batch) -> None:
+    batch.of_token = lambda advantage, turn, position, in_last: np.where(position < in_last, advantage, 0.0)
+
+
+def drifting(batch: Batch) -> None:
+    batch.of_token = lambda advantage, turn, position, in_last: advantage + 0.3 * turn
+
+
+def turn_rewards(batch: Batch) -> None:
+    """Turns have rewards of their own: legitimate."""
+    own = batch.rng.standard_normal((N, 5))
+    of = np.repeat(np.arange(N), batch.length)
+    batch.of_token = lambda advantage, turn, position, in_last: advantage + own[of, turn]

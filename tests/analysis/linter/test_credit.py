@@ -1,0 +1,117 @@
+"""Wrong credit is named, by its baseline, its row or its turn; its near misses are not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from ratioscope.analysis.diagnosis import Severity, diagnose
+from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from tests.analysis.linter import credited
+from tests.making.loops import in_one_loop
+
+NAMED = {"name": "grpo", "parts": {"advantage": "group_normalised"}}
+UNKNOWN = {"name": "our_own"}
+WHITENED = {"name": "ours", "parts": {"advantage": "whitened"}}
+
+
+def found(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> list[Finding]:
+    return [remark for remark in lint(open_run(credited.written(folder, fault, **how))) if remark.severity]
+
+
+def causes(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> set[str]:
+    return {remark.of_cause for remark in found(folder, fault, **how) if remark.rule == "credit"}
+
+
+class Case(NamedTuple):
+    fault: Callable[[credited.Batch], None]
+    cause: str
+    words: str
+    """What the sentence must have in it."""
+
+
+FAULTS = {
+    case.cause + " " + case.fault.__name__: case
+    for case in (
+        Case(credited.of_the_step, "step_baseline", "one baseline for the whole step"),
+        Case(credited.of_two_groups, "prompt_baseline", "two groups of one prompt"),
+        Case(credited.over_the_batch_axis, "batch_axis", "across groups"),
+        Case(credited.bare, "bare_reward", "no baseline"),
+        Case(credited.alone, "single_responses", "prompt group of its own"),
+        Case(credited.alone_and_centred, "single_responses_cancel", "its advantage is 0"),
+        Case(credited.resampled, "advantages_of_other_responses", "other responses"),
+        Case(credited.of_the_neighbour, "advantages_of_other_responses", "other responses"),
+        Case(credited.with_kl, "kl_in_advantage", "KL to the reference"),
+        Case(credited.with_length, "length_in_advantage", "the length"),
+        Case(credited.penalised, "side_part", "reward_length"),
+        Case(credited.giant, "giant", "the median"),
+        Case(credited.last_turn_only, "last_turn_only", "before the last one"),
+        Case(credited.by_overlap, "credit_ends_early", "last tokens"),
+        Case(credited.drifting, "credit_drifts", "between turns"),
+    )
+}
+CONTROLS = {
+    fault.__name__: fault
+    for fault in (
+        credited.nothing,
+        credited.mildly_penalised,
+        credited.large_without_a_jump,
+        credited.turn_rewards,
+    )
+}
+
+
+@in_one_loop("case", FAULTS)
+def test_a_fault_is_named_without_a_kind_and_with_one(tmp_path: Path, case: Case) -> None:
+    for label, algorithm in (("unstated", None), ("named", NAMED)):
+        remarks = found(tmp_path / case.fault.__name__ / label, case.fault, algorithm=algorithm)
+        named = [remark for remark in remarks if remark.rule == "credit"]
+        assert [remark.of_cause for remark in named] == [case.cause]
+        assert case.words in named[0].sentence + named[0].why
+        # Nothing else is made of the same advantages.
+        said = " ".join(remark.sentence for remark in remarks if remark.rule != "credit")
+        assert "responses of these groups are missing" not in said and "shifted by one row" not in said
+
+
+@in_one_loop("fault", CONTROLS)
+def test_a_near_miss_is_not_named(tmp_path: Path, fault: Callable[[credited.Batch], None]) -> None:
+    for seed in range(2):
+        for label, algorithm in (("unstated", None), ("named", NAMED)):
+            folder = tmp_path / f"{fault.__name__} {seed} {label}"
+            assert causes(folder, fault, seed=seed, algorithm=algorithm) == set()
+
+
+def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path: Path) -> None:
+    of_step = credited.of_the_step
+    (unknown,) = (each for each in found(tmp_path / "a", of_step, algorithm=UNKNOWN) if each.rule == "credit")
+    (grouped,) = (each for each in found(tmp_path / "b", of_step) if each.rule == "credit")
+    assert (unknown.severity, grouped.severity) == (Severity.NOTICE, Severity.WARNING)
+    assert causes(tmp_path / "c", of_step, algorithm=WHITENED) == set()
+    assert causes(tmp_path / "d", credited.bare, algorithm={"name": "reinforce"}) == set()
+
+
+def test_the_sign_of_an_own_kind_is_checked(tmp_path: Path) -> None:
+    def flipped(batch: credited.Batch) -> None:
+        batch.advantage = -batch.advantage
+
+    own = {"name": "ours", "parts": {"advantage": "our_function"}}
+    (remark,) = (each for each in found(tmp_path / "run", flipped, algorithm=own) if each.rule == "advantages")
+    assert remark.severity is Severity.CRITICAL and "wrong sign" in remark.sentence
+
+
+@pytest.mark.parametrize("fault", [credited.alone, credited.alone_and_centred])
+def test_responses_of_no_group_are_no_groups_without_a_signal(
+    tmp_path: Path, fault: Callable[[credited.Batch], None]
+) -> None:
+    run = open_run(credited.written(tmp_path / "run", fault))
+    findings = diagnose(summarise(run), run, remarks=lint(run))
+    assert "zero_signal" not in {finding.rule for finding in findings}
+
+
+def test_a_healthy_log_says_what_was_looked_at(tmp_path: Path) -> None:
+    remarks = lint(open_run(credited.written(tmp_path / "run", credited.nothing)))
+    (remark,) = (each for each in remarks if each.rule == "credit")
+    assert remark.sentence.startswith("The advantages of 1,024 responses") and not remark.severity
