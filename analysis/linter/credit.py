@@ -537,7 +537,7 @@ cause(
 cause(
     "advantages_of_other_responses", F.CREDIT, "Advantages belong to other responses than rewards do",
     requires=(advantage_unlike_the_reward, advantage_of_another_row), supports={advantage_of_the_neighbour: 0.5},
-    refutes=_STATED, do="Reorder advantages, rewards and responses together wherever a batch is resampled, sorted or split.",
+    refutes=_STATED, do="Reorder advantages, rewards and responses together where a batch is resampled or split.",
     severity=Severity.CRITICAL, explains=("advantages",), reports=("verl #7956",),
 )  # fmt: skip
 cause(

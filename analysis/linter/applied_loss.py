@@ -1,0 +1,320 @@
+"""The loss that ran, by what it left in the log: marks and causes of a loss that is not the configured one.
+
+gradient_weight is held against the advantage alone and against what the manifest's rule gives on the same tokens, up to
+one factor for each step (or response, where lengths or weights of responses are in it); what was clipped is held
+against the ratio to the sampler, and against the part of it that is there at the same weights.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ratioscope.analysis.findings.cause import Family as F
+from ratioscope.analysis.findings.cause import Suspect, cause, findings_of
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, not_checked, passed
+from ratioscope.analysis.findings.logged import Need
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.check import check
+from ratioscope.analysis.linter.copies import copied_columns
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
+from ratioscope.analysis.linter.identities import recomputed, swapped
+from ratioscope.analysis.linter.masks import has_penalty
+from ratioscope.analysis.linter.units import scale
+from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.what_if.judging import decide, weighted
+from ratioscope.analysis.what_if.rule import own_rule, takes_several_passes
+from ratioscope.analysis.what_if.tokens import tokens_of
+from ratioscope.rules.gates import GATES, GateKind
+from ratioscope.rules.parameters import Judged
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_ALIKE = 0.01
+"""Two factors on a token's gradient are the same within 1 %."""
+_FEWEST = 200
+"""Tokens, below which nothing is said of a share of them."""
+_FEW = 50
+"""Tokens out of bounds, or clipped, below which nothing is said of them."""
+_PER_STEP = ("token_mean", "longest_mean", "sequence_sum")
+"""Aggregations under which one factor holds for all tokens of a step."""
+_WEIGHTS: tuple[Need, ...] = (("gradient_weight",), ("advantage",), ("logp_current",))
+_CLIPPED: tuple[Need, ...] = (("clipped", "clip_side"), ("advantage",), ("logp_current",))
+
+
+def _tokens(evidence: LogEvidence) -> pd.DataFrame:
+    """Usable tokens of whole prompt groups that no mask took out, with what the loss did to them."""
+    return evidence.once(
+        "tokens as the loss has them",
+        lambda: evidence.frame(
+            f"""
+            select step, group_id, seq_id, position, logp_sampled, logp_current, version_lag,
+                coalesce(logp_gate, logp_current) as logp_gate, advantage::double as advantage, clipped, clip_side,
+                gradient_weight::double as gradient_weight,
+                coalesce(log_engine, if(version_lag = 0, log_rho, null)) as engine,
+                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at
+            from usable
+            where hash(step, group_id) % {evidence.sampled} = 0 and log_rho is not null and advantage <> 0
+                and coalesce(rejected, '') = ''
+            order by step, group_id, seq_id, position
+            """
+        ),
+    )
+
+
+class _Applied(NamedTuple):
+    """Logs of factors on the gradient of a token, each less its median in the step or the response; (n_tokens,)."""
+
+    rows: pd.DataFrame
+    alone: Floats
+    """gradient_weight over the advantage."""
+    against: Floats
+    """The same over what the manifest's rule, or else the plain ratio, gives."""
+    expected: Floats
+    """What that gives."""
+    factor: Floats
+    """The log of the factor itself, if most tokens have the expected one."""
+    wanted: Floats
+    """The log of what the rule gives, as it is."""
+    ruled: bool
+    """Whether the manifest states a rule."""
+
+
+def _applied(evidence: LogEvidence) -> _Applied | None:
+    """Of tokens with a gradient; None where too few have one, or where a penalty has a gradient of its own."""
+    return evidence.once("what multiplied advantages", lambda: _made(evidence))
+
+
+def _made(evidence: LogEvidence) -> _Applied | None:
+    rows = _tokens(evidence)
+    if has_penalty(evidence) or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
+        return None
+    rule = own_rule(evidence.run).rule
+    factor = rows["at"].to_numpy(dtype=float)
+    if rule is not None and len(rows):
+        columns = {name: rows[name].to_numpy() for name in ("step", "group_id", "seq_id", "logp_current", "advantage")}
+        columns |= {"logp_behavior": rows["logp_sampled"].to_numpy(), "logp_gate": rows["logp_gate"].to_numpy()}
+        if rows["version_lag"].notna().all():
+            columns["version_lag"] = rows["version_lag"].to_numpy()
+        tokens = tokens_of(columns)
+        value = (weighted(rule, tokens).weight * decide(rule, tokens).value).numpy()
+        with np.errstate(divide="ignore"):
+            factor = np.log(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float))
+    there = np.isfinite(alone) & np.isfinite(factor)
+    if there.sum() < _FEWEST:
+        return None
+    rows, alone, factor = rows[there], alone[there], factor[there]
+    keys = [rows["step"]] if _one_factor(evidence) else [rows["step"], rows["seq_id"]]
+
+    def beside(values: Floats) -> Floats:
+        of = pd.Series(values, rows.index)
+        return np.asarray(of - of.groupby(keys).transform("median"), dtype=float)
+
+    against = beside(alone - factor)
+    return _Applied(rows, beside(alone), against, beside(factor), factor + against, factor, rule is not None)
+
+
+def _one_factor(evidence: LogEvidence) -> bool:
+    """Whether the manifest says that all tokens of a step are divided by the same number."""
+    parts = _parts(evidence)
+    return parts.get("aggregation") in _PER_STEP and parts.get("sample_weight", "equal") == "equal"
+
+
+def _parts(evidence: LogEvidence) -> Mapping[str, object]:
+    parts = evidence.run.manifest.algorithm.get("parts")
+    return parts if isinstance(parts, dict) else {}
+
+
+def _of(rows: pd.DataFrame) -> tuple[Example, ...]:
+    first = rows.head(EXAMPLES)
+    return tuple(
+        Example(int(step), int(seq), int(at))
+        for step, seq, at in zip(first["step"], first["seq_id"], first["position"], strict=True)
+    )
+
+
+def _steps(rows: pd.DataFrame) -> tuple[int, ...]:
+    return tuple(int(step) for step in np.unique(rows["step"]))
+
+
+@mark(needs=_WEIGHTS, limit=0.05)
+def weight_unlike_configured(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight over the advantage is not what the configured weight and gate give on these tokens."""
+    applied = _applied(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    off = np.abs(applied.against) > _ALIKE
+    rows = applied.rows[off]
+    return MarkReading(
+        float(off.mean()), f"gradient_weight is off in {percent(off.mean())} of the tokens", _steps(rows),
+        ("gradient_weight",), _of(rows),
+    )  # fmt: skip
+
+
+@mark(needs=_WEIGHTS, limit=0.99)
+def weight_is_the_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight is the advantage alone, up to one factor, while importance weights differ."""
+    applied = _applied(evidence)
+    if applied is None or (np.abs(applied.expected) > _ALIKE).mean() < _ALIKE:
+        return None  # there is no weight to be missed
+    same = float((np.abs(applied.alone) <= _ALIKE).mean())
+    return MarkReading(same, f"it is the advantage alone in {percent(same)} of the tokens", (), ("gradient_weight",))
+
+
+@mark(needs=_WEIGHTS, limit=0.95)
+def weight_is_capped(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, the weight stands at one value, below the configured one."""
+    applied = _applied(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    off = np.abs(applied.against) > _ALIKE
+    if off.sum() < _FEW:
+        return None
+    level = float(np.median(applied.factor[off]))
+    at_it = (np.abs(applied.factor[off] - level) <= _ALIKE) & (applied.wanted[off] > level)
+    return MarkReading(float(at_it.mean()), f"there it stands at {number(float(np.exp(level)))}", (), ())
+
+
+# The clip -------------------------------------------------------------------------------------------------------------
+
+
+def _band(evidence: LogEvidence) -> tuple[float, float] | None:
+    """Ends of the clip around a ratio of 1 to the sampler, logs, as configured; None where none of that kind is."""
+    parts, parameters = _parts(evidence), evidence.run.manifest.algorithm.get("parameters")
+    if not isinstance(parameters, dict):
+        return None
+    if "gate" in parts:
+        gate = GATES.get(str(parts["gate"]))
+        if gate is None or gate.kind is not GateKind.CLIP or gate.judged is not Judged.RATIO:
+            return None
+    if parts.get("level", "token") != "token" or parts.get("filter", "none") != "none":
+        return None
+    low, high = (parameters.get(f"epsilon_{end}", parameters.get("epsilon")) for end in ("low", "high"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or not 0 < low < 1 or not high > 0:
+        return None
+    return float(np.log1p(-low)), float(np.log1p(high))
+
+
+@mark(needs=_CLIPPED, limit=0.005)
+def clip_stops_nothing(evidence: LogEvidence) -> MarkReading | None:
+    """Ratios to the sampler are beyond the configured clip in their advantage's direction, and none was clipped."""
+    band, rows = _band(evidence), _tokens(evidence)
+    if band is None or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
+        return None
+    at, good = rows["at"], rows["advantage"] > 0
+    beyond = (good & (at > band[1] + 1e-3)) | (~good & (at < band[0] - 1e-3))
+    if len(rows) < _FEWEST or beyond.sum() < _FEW:
+        return None
+    stopped = rows["clipped"].fillna(False).astype(bool) | (rows["clip_side"].fillna(0) != 0)
+    stopped |= rows["gradient_weight"] == 0
+    share = float(beyond.mean()) if float(stopped[beyond].mean()) < _ALIKE else 0.0
+    low, high = (number(float(np.exp(end))) for end in band)
+    return MarkReading(
+        share, f"none of the {int(beyond.sum()):,} tokens with a ratio beyond {low} to {high} was clipped",
+        _steps(rows[beyond]), ("clipped",), _of(rows[beyond]),
+    )  # fmt: skip
+
+
+@mark(needs=(*_CLIPPED, ("logp_gate",)), limit=0.99)
+def gate_is_the_policy_itself(evidence: LogEvidence) -> MarkReading | None:
+    """The log-probabilities of the gate are those of the policy at the start of the update: their ratio is 1."""
+    rows = _tokens(evidence)
+    if len(rows) < _FEWEST:
+        return None
+    same = float((rows["logp_gate"] == rows["logp_current"]).mean())
+    return MarkReading(same, "the policy at the gate is the one before the update, so their ratio is 1")
+
+
+@mark(needs=_CLIPPED, limit=0.5)
+def clipped_at_the_same_weights(evidence: LogEvidence) -> MarkReading | None:
+    """Most of the clipped tokens are out of bounds by the mismatch alone, which is there at the same weights."""
+    rows = _tokens(evidence)
+    clipped = rows["clipped"].fillna(False).astype(bool) & np.isfinite(rows["at"])
+    engine, n_clipped = rows["engine"], clipped.sum()
+    clipped &= engine.notna()
+    if clipped.sum() < max(_FEW, n_clipped / 2, 1e-3 * len(rows)):
+        return None
+    high = clipped & (rows["advantage"] > 0) & (rows["at"] > 0)
+    low = clipped & (rows["advantage"] < 0) & (rows["at"] < 0)
+    if (high | low).sum() < _ALIKE * clipped.sum():
+        return None
+    beyond = pd.Series(False, rows.index)
+    if high.any():  # the bounds are the nearest ratios that were clipped
+        beyond |= high & (engine >= rows["at"][high].quantile(_ALIKE))
+    if low.any():
+        beyond |= low & (engine <= rows["at"][low].quantile(1 - _ALIKE))
+    share = float(beyond.sum() / clipped.sum())
+    return MarkReading(
+        share, f"{percent(share)} of {int(clipped.sum()):,} clipped tokens are out of bounds at the same weights",
+        _steps(rows[beyond]), ("logp_behavior",), _of(rows[beyond]),
+    )  # fmt: skip
+
+
+@mark(needs=_CLIPPED, limit=0.05)
+def much_is_clipped(evidence: LogEvidence) -> MarkReading | None:
+    """More than one token in twenty is clipped."""
+    rows = _tokens(evidence)
+    share = float(rows["clipped"].fillna(False).astype(bool).mean()) if len(rows) >= _FEWEST else np.nan
+    return MarkReading(share, f"{percent(share)} of the tokens are clipped")
+
+
+cause(
+    "weight_not_applied", F.LOSS, "The configured importance weight was not applied",
+    requires=(weight_unlike_configured, weight_is_the_advantage),
+    do="Pass the importance weight into the loss, or configure none.", reports=("Liger-Kernel #1088",),
+)  # fmt: skip
+cause(
+    "weight_capped", F.LOSS, "The importance weight is capped lower than configured",
+    requires=(weight_unlike_configured, weight_is_capped), refutes=(weight_is_the_advantage,),
+    do="Compare the cap in the loss with the configured one.",
+)  # fmt: skip
+cause(
+    "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
+    refutes=(weight_is_the_advantage, weight_is_capped),
+    do="Compare the loss's weight and clip with the configured ones on the example rows.",
+)  # fmt: skip
+cause(
+    "clip_anchored_elsewhere", F.LOSS, "The clip does not look at the ratio to the sampler",
+    requires=(clip_stops_nothing,), supports={weight_is_the_advantage: 0.5, gate_is_the_policy_itself: 0.5},
+    do="Put the sampler's log-probs into the clip's denominator.", explains=("clip_zero",),
+    reports=("SkyRL #1315", "miles #1829", "verl #7196"),
+)  # fmt: skip
+cause(
+    "clip_spent_on_numerics", F.LOSS, "The clip is spent on the mismatch of sampler and trainer",
+    requires=(clipped_at_the_same_weights,), supports={much_is_clipped: 0.5},
+    do="Remove the mismatch first, or clip against logp_behavior_train and weight by the rest.",
+    reports=("verl #6280", "RLinf #1534", "Trinity #426"),
+)  # fmt: skip
+
+
+@check(order=252, needs=(("advantage",), ("logp_current",), ("clipped", "clip_side", "gradient_weight")),
+       page="clipping")  # fmt: skip
+def applied_loss(evidence: LogEvidence) -> list[Finding]:
+    """The configured weight and clip against gradient_weight and what was clipped, and what the clip was spent on."""
+    other = evidence.problems(
+        zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
+    )
+    if other:
+        return not_checked(f"Other columns are wrong: {', '.join(other)}.")
+    found = findings_of(F.LOSS, evidence, severity=lambda suspect: _severity(evidence, suspect))
+    if found:
+        return found
+    if weight_unlike_configured(evidence).known:
+        return passed("gradient_weight is the advantage times the configured weight.")
+    if clip_stops_nothing(evidence).known or clipped_at_the_same_weights(evidence).known:
+        return passed("What is clipped fits the ratio to the sampler.")
+    return not_checked("Too little is clipped, or too little of the loss is configured in the manifest, to compare.")
+
+
+def _severity(evidence: LogEvidence, suspect: Suspect) -> Severity:
+    """A clip that stops hardly a token costs little, whatever it is spent on."""
+    if suspect.cause.name == "clip_spent_on_numerics" and not much_is_clipped(evidence).present:
+        return Severity.NOTICE
+    return suspect.cause.severity

@@ -1,0 +1,126 @@
+"""A loss that is not the configured one, and a clip that looks elsewhere or is spent on mismatch, are named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.runs.store import open_run
+from tests.making.loops import in_one_loop
+from tests.making.runs import Step, plain_step, write_run
+
+EPSILON, CAP = 0.2, 2.0
+CLIP = {"epsilon_low": EPSILON, "epsilon_high": EPSILON}
+
+
+def parts(weight: str = "ratio", gate: str = "one_side", **others: str) -> dict[str, Any]:
+    """An algorithm that names its parts."""
+    stated = {"weight": weight, "gate": gate, "level": "token", "advantage": "group_normalised"} | others
+    return {"name": "grpo", "parts": stated, "parameters": CLIP | {"cap": CAP}}
+
+
+UNSTATED = {"name": "grpo", "parameters": CLIP}
+
+
+class Loss(NamedTuple):
+    """What the loss did, and what the manifest says of it."""
+
+    algorithm: dict[str, Any]
+    weight: str = "ratio"
+    """ratio, none, or the level at which the ratio is capped."""
+    clips: bool = True
+    spread: float = 0.25
+    """Of the log-ratios, nats, of data three versions old."""
+    engine: float = 0.0
+    """The same of the mismatch; then data are fresh."""
+    by_response: bool = False
+    """Whether each response is divided by its length."""
+    cause: str = ""
+    words: str = ""
+
+
+FAULTS = {
+    "not applied": Loss(parts("truncated", "none"), "none", False, cause="weight_not_applied", words="advantage alone"),
+    "not applied, by response": Loss(
+        parts("truncated", "none"), "none", False, by_response=True, cause="weight_not_applied", words="advantage alone"
+    ),
+    "capped lower": Loss(
+        parts("truncated", "none"), "1.3", False, spread=0.5, cause="weight_capped", words="it stands at"
+    ),
+    "another": Loss(parts("ratio", "none"), "squared", False, cause="another_loss", words="gradient_weight is off"),
+    "clip elsewhere": Loss(
+        UNSTATED, "none", False, cause="clip_anchored_elsewhere", words="beyond 0.8 to 1.2 was clipped"
+    ),
+    "clip elsewhere, stated": Loss(
+        parts(), "ratio", False, cause="clip_anchored_elsewhere", words="beyond 0.8 to 1.2 was clipped"
+    ),
+    "spent on mismatch": Loss(
+        UNSTATED, engine=0.2, spread=0.0, cause="clip_spent_on_numerics", words="at the same weights"
+    ),
+}
+CONTROLS = {
+    "grpo": Loss(parts()),
+    "grpo, sequence mean": Loss(parts(), by_response=True),
+    "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
+    "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
+    "no clip, and none configured": Loss(parts("ratio", "none"), clips=False),
+    "a clip around the policy itself": Loss(parts("ratio", "incremental"), clips=False),
+    "nothing stated": Loss({"name": "ours"}, "none", False),
+    "on policy": Loss(UNSTATED, spread=0.0),
+    "a penalty of its own": Loss(parts(regulariser="squared_log_ratio"), "none"),
+    "mismatch inside of the clip": Loss(UNSTATED, engine=0.05, spread=0.0),
+}
+
+
+def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
+    rng = np.random.default_rng([seed, 4])
+    for number in range(4, 16):
+        lengths = rng.integers(4, 16, 64)
+        sequence = np.repeat(np.arange(64), lengths)
+        n = len(sequence)
+        behavior = -rng.exponential(1.5, n) - 0.5
+        current = np.minimum(behavior + (loss.engine or loss.spread) * rng.standard_normal(n), -1e-3)
+        at = current - behavior
+        reward = rng.integers(0, 2, 64).astype(float)
+        of_group = reward.reshape(8, 8)
+        advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
+        a, ratio = advantage[sequence], np.exp(at)
+        weight = {"ratio": ratio, "none": np.ones(n), "squared": ratio**2}.get(loss.weight)
+        if weight is None:
+            weight = np.minimum(ratio, float(loss.weight))
+        out = ((a > 0) & (ratio > 1 + EPSILON)) | ((a < 0) & (ratio < 1 - EPSILON))
+        clipped = out & loss.clips
+        divided = 64 * lengths[sequence] if loss.by_response else n
+        step = plain_step(
+            behavior, current, number=number, sequence=sequence, group=sequence // 8,
+            advantage=a.astype(np.float32), clipped=clipped,
+            clip_side=(clipped * np.sign(at)).astype(np.int8),
+            gradient_weight=np.where(clipped, 0, a * weight / divided).astype(np.float32),
+            behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
+        )  # fmt: skip
+        step.sequences["reward"] = reward.astype(np.float32)
+        yield step.with_tokens(token_id=None)  # no state is shared: log-probabilities are no function of tokens here
+
+
+def remarks(folder: Path, loss: Loss, seed: int = 0) -> list[Finding]:
+    run = open_run(write_run(folder, steps_of(loss, seed), algorithm=loss.algorithm))
+    return [remark for remark in lint(run) if remark.rule == "applied_loss"]
+
+
+@in_one_loop("name", {name: name for name in FAULTS})
+def test_a_fault_is_named(tmp_path: Path, name: str) -> None:
+    loss = FAULTS[name]
+    found = remarks(tmp_path / name, loss)
+    assert [remark.of_cause for remark in found] == [loss.cause], found[0].sentence
+    assert loss.words in found[0].sentence + found[0].why
+    assert found[0].severity is Severity.WARNING and found[0].examples
+
+
+@in_one_loop("name", {name: name for name in CONTROLS})
+def test_a_near_miss_is_not_named(tmp_path: Path, name: str) -> None:
+    for seed in range(2):
+        found = remarks(tmp_path / f"{name} {seed}", CONTROLS[name], seed)
+        assert [remark.sentence for remark in found if remark.severity] == []
