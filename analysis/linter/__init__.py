@@ -41,8 +41,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 
 # Importing a module declares its checks.
 _MODULES = (
-    advantages, alignment, applied_loss, baseline, calibration, copies, credit, footers, identities, keys, masks,
-    mismatch, noise_floor, responses, row, signatures, turn, units, values,
+    advantages, alignment, applied_loss, calibration, copies, credit, footers, identities, keys, masks,
+    mismatch, noise_floor, responses, signatures, units, values,
 )  # fmt: skip
 
 

@@ -84,6 +84,11 @@ class _Applied(NamedTuple):
     ruled: bool
     """Whether the manifest states a rule."""
 
+    @property
+    def explained(self) -> float:
+        """Share of the tokens that the advantage alone, or what is expected, explains."""
+        return float(max((np.abs(values) <= _ALIKE).mean() for values in (self.alone, self.against)))
+
 
 def _applied(evidence: LogEvidence) -> _Applied | None:
     """Of tokens with a gradient; None where too few have one, or where a penalty has a gradient of its own."""
@@ -111,14 +116,20 @@ def _made(evidence: LogEvidence) -> _Applied | None:
     if there.sum() < _FEWEST:
         return None
     rows, alone, factor = rows[there], alone[there], factor[there]
-    keys = [rows["step"]] if _one_factor(evidence) else [rows["step"], rows["seq_id"]]
+    keys = [["step"]] if _one_factor(evidence) else [["step"], ["step", "seq_id"]]
+    # Where the manifest does not say what tokens are divided by: the one that explains more of them.
+    return max((_beside(rows, alone, factor, by, rule is not None) for by in keys), key=lambda each: each.explained)
+
+
+def _beside(rows: pd.DataFrame, alone: Floats, factor: Floats, keys: list[str], ruled: bool) -> _Applied:
+    """Factors less their medians in the cells of some keys."""
 
     def beside(values: Floats) -> Floats:
         of = pd.Series(values, rows.index)
-        return np.asarray(of - of.groupby(keys).transform("median"), dtype=float)
+        return np.asarray(of - of.groupby([rows[key] for key in keys]).transform("median"), dtype=float)
 
     against = beside(alone - factor)
-    return _Applied(rows, beside(alone), against, beside(factor), factor + against, factor, rule is not None)
+    return _Applied(rows, beside(alone), against, beside(factor), factor + against, factor, ruled)
 
 
 def _one_factor(evidence: LogEvidence) -> bool:
