@@ -1,0 +1,290 @@
+"""Which responses are learned from: those left out of the loss against the kept ones, by length and by reward.
+
+A response is left out where `dropped` says why, or where a mask rejected most of its tokens. Whether that is wanted is
+not for the log to say; that it takes the long or the good ones, and that it moves the baseline of the others, is.
+"""
+
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.cause import Family as F
+from ratioscope.analysis.findings.cause import cause, findings_of
+from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
+from ratioscope.analysis.findings.logged import GROUP, Need
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.linter.check import check
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.keys import sequence_rows
+
+_FEWEST = 40
+"""Responses, of the left-out and of the kept ones, below which they are not compared."""
+_CLEARLY = 4.0
+"""Standard errors, of responses as if they were independent, by which the two must differ."""
+_MOST = 0.5
+"""Share of a response's tokens that a mask must have rejected."""
+_ALIKE = 0.01
+_LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
+_LENGTHS: tuple[Need, ...] = (*_LEFT_OUT, ("sequences.n_tokens", "position"))
+
+
+def _responses(evidence: LogEvidence) -> pd.DataFrame:
+    """One row a response: step, seq_id, group_id, reward, length, at_limit, masked (share of tokens), left_out."""
+
+    def made() -> pd.DataFrame:
+        rows = evidence.frame(
+            """
+            with of as (
+                select step, seq_id, avg((coalesce(rejected, '') <> '')::int) as masked, avg(advantage::double) as a,
+                from token group by all
+            )
+            select s.step, s.seq_id, s.group_id, s.reward::double as reward, s.n_tokens::double as length, s.dropped,
+                coalesce(s.truncated, s.finish_reason = 'length') as at_limit, coalesce(of.masked, 0) as masked, of.a
+            from sequence as s left join of using (step, seq_id) order by s.step, s.seq_id
+            """
+        )
+        return rows.assign(left_out=rows["dropped"].notna() | (rows["masked"] >= _MOST))
+
+    return evidence.once("responses, left out or kept", made)
+
+
+def _both(evidence: LogEvidence) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The left-out and the kept responses; None for fewer than a few of either."""
+    rows = _responses(evidence)
+    out, kept = rows[rows["left_out"]], rows[~rows["left_out"]]
+    return (out, kept) if min(len(out), len(kept)) >= _FEWEST else None
+
+
+@mark(needs=_LEFT_OUT, limit=0.3)
+def many_left_out(evidence: LogEvidence) -> MarkReading | None:
+    """Many responses are left out of the loss."""
+    rows = _responses(evidence)
+    if len(rows) < _FEWEST:
+        return None
+    out = rows[rows["left_out"]]
+    share = len(out) / len(rows)
+    return MarkReading(
+        share, f"{percent(share)} of the responses are left out", steps_with(out.groupby("step").size()), (),
+        first_of(out),
+    )  # fmt: skip
+
+
+@mark(needs=_LENGTHS, limit=0.2)
+def left_out_by_length(evidence: LogEvidence) -> MarkReading | None:
+    """Of the longest quarter of the responses a larger share is left out than of the shortest one."""
+    rows = _responses(evidence)
+    rows = rows[np.isfinite(rows["length"])]
+    if _both(evidence) is None or rows["length"].nunique() < 4:
+        return None
+    # Lengths change over a run, and so may what is left out: quarters are of each step.
+    quarter = np.ceil(rows["length"].groupby(rows["step"]).rank(method="average", pct=True) * 4).clip(1, 4)
+    of = rows["left_out"].groupby(quarter).agg(["mean", "size"])
+    if len(of) < 4:
+        return None
+    share, n = of["mean"].to_numpy(dtype=float), of["size"].to_numpy(dtype=float)
+    error = sqrt(sum(p * (1 - p) / m for p, m in ((share[0], n[0]), (share[3], n[3]))))
+    found = float(share[3] - share[0])
+    clause = f"by quarter of length, {', '.join(f'{100 * each:.0f}' for each in share)} % are left out"
+    return MarkReading(found if found > _CLEARLY * error else 0.0, clause, (), ("n_tokens",))
+
+
+@mark(needs=(("rejected",),), limit=0.5)
+def left_out_by_a_mask(evidence: LogEvidence) -> MarkReading | None:
+    """Responses are left out because a mask rejected their tokens."""
+    both = _both(evidence)
+    if both is None:
+        return None
+    share = float((both[0]["masked"] >= _MOST).mean())
+    return MarkReading(share, f"a mask rejected {percent(share)} of them")
+
+
+@mark(needs=(*_LEFT_OUT, ("sequences.truncated", "sequences.finish_reason")), limit=0.5)
+def left_out_at_the_limit(evidence: LogEvidence) -> MarkReading | None:
+    """Responses are left out that were cut off at the length limit."""
+    both = _both(evidence)
+    if both is None:
+        return None
+    share = float(both[0]["at_limit"].fillna(False).astype(bool).mean())
+    return MarkReading(share, f"{percent(share)} of them were cut off at the length limit")
+
+
+@mark(needs=(), limit=0.5)
+def selection_is_stated(evidence: LogEvidence) -> MarkReading | None:
+    """The manifest says that responses are chosen before the loss."""
+    parts = evidence.run.manifest.algorithm.get("parts")
+    chosen = parts.get("selection", "all") if isinstance(parts, dict) else "all"
+    return MarkReading(float(chosen != "all"), "the manifest states a selection")
+
+
+@mark(needs=(*_LEFT_OUT, ("sequences.reward",)), limit=0.3)
+def left_out_by_reward(evidence: LogEvidence) -> MarkReading | None:
+    """The responses that are left out earned more, or less, than the kept ones, in standard deviations."""
+    both = _both(evidence)
+    if both is None:
+        return None
+    out, kept = (each["reward"].to_numpy(dtype=float) for each in both)
+    out, kept = out[np.isfinite(out)], kept[np.isfinite(kept)]
+    if min(len(out), len(kept)) < _FEWEST:
+        return None
+    spread = float(np.concatenate([out, kept]).std())
+    difference = float(out.mean() - kept.mean())
+    error = sqrt(out.var() / len(out) + kept.var() / len(kept))
+    clear = spread > 0 and abs(difference) > _CLEARLY * error
+    clause = f"their mean reward is {number(float(out.mean()))}, that of the kept ones {number(float(kept.mean()))}"
+    return MarkReading(abs(difference) / spread if clear else 0.0, clause, (), ("reward",))
+
+
+@mark(needs=(*_LEFT_OUT, ("advantage",), ("sequences.reward",), GROUP), limit=0.9)
+def left_out_in_the_baseline(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that are left out of the loss still count in the baseline of those that are kept."""
+    rows = _responses(evidence)
+    rows = rows[np.isfinite(rows["reward"])]
+    keys = [rows["step"], rows["group_id"]]
+    mixed = (rows["left_out"].groupby(keys).transform("nunique") > 1) & ~evidence.spreads_groups
+    if not mixed.any():
+        return None
+    rows = rows[mixed]
+    keys = [rows["step"], rows["group_id"]]
+    of_all = rows["reward"] - rows["reward"].groupby(keys).transform("mean")
+    kept = rows[~rows["left_out"] & np.isfinite(rows["a"])]
+    keys = [kept["step"], kept["group_id"]]
+    of_kept = kept["reward"] - kept["reward"].groupby(keys).transform("mean")
+    told_apart = (of_all[kept.index] - of_kept).abs() > _ALIKE
+    kept, with_all, alone = kept[told_apart], of_all[kept.index][told_apart], of_kept[told_apart]
+    if len(kept) < _FEWEST:
+        return None
+    # A baseline is where an advantage changes its sign, whatever it is divided by.
+    sides = [(np.sign(kept["a"]) == np.sign(each.where(each.abs() > 1e-6, 0.0))) for each in (with_all, alone)]
+    differ = sides[0] != sides[1]
+    if differ.sum() < _FEWEST / 2:
+        return None
+    share = float(sides[0][differ].mean())
+    return MarkReading(share, f"{percent(share)} of the advantages of kept ones show it", (), ("advantage",))
+
+
+@mark(needs=(("rejected",), ("gradient_weight",), ("advantage",)), limit=0.3)
+def kept_are_not_rescaled(evidence: LogEvidence) -> MarkReading | None:
+    """The loss divides by all tokens, those that a mask took out included, so that updates shrink with the share."""
+    tokens = evidence.frame(
+        """
+        select step, count(*) as n, avg((coalesce(rejected, '') = '')::int) as kept,
+            median(gradient_weight::double / advantage::double)
+                filter (coalesce(rejected, '') = '' and advantage <> 0 and gradient_weight <> 0) as factor
+        from usable group by step
+        """
+    ).dropna()
+    tokens = tokens[tokens["kept"] < 1 - _MOST / 2]
+    if not len(tokens):
+        return None
+    of_all = (tokens["factor"] * tokens["n"]).median()
+    of_kept = (tokens["factor"] * tokens["n"] * tokens["kept"]).median()
+    kept = float(tokens["kept"].mean())
+    if abs(of_kept - 1) < abs(of_all - 1):
+        return MarkReading(0.0, "")
+    near = abs(of_all - 1) < 0.1  # otherwise it is divided by something else
+    return MarkReading(
+        1 - kept if near else np.nan, f"the loss divides by all tokens, of which {percent(kept)} are kept"
+    )
+
+
+@mark(needs=(("sequences.n_tokens",),), limit=0.01)
+def responses_without_tokens(evidence: LogEvidence) -> MarkReading | None:
+    """Responses have a length of 0."""
+    rows = _responses(evidence)
+    rows = rows[np.isfinite(rows["length"]) & rows["dropped"].isna()]
+    if len(rows) < _FEWEST:
+        return None
+    empty = rows[rows["length"] == 0]
+    share = len(empty) / len(rows)
+    return MarkReading(
+        share, f"{len(empty):,} of {len(rows):,} responses have no token", steps_with(empty.groupby("step").size()),
+        ("n_tokens",), first_of(empty),
+    )  # fmt: skip
+
+
+@mark(needs=(("sequences.n_tokens",), ("sequences.reward",)), limit=0.5)
+def empty_responses_are_scored(evidence: LogEvidence) -> MarkReading | None:
+    """Responses without a token have a reward, which counts in the baseline of the others."""
+    rows = _responses(evidence)
+    empty = rows[(rows["length"] == 0) & rows["dropped"].isna()]
+    if not len(empty):
+        return None
+    scored = float(np.isfinite(empty["reward"]).mean())
+    mean = float(empty["reward"].mean())
+    return MarkReading(scored, f"their rewards (mean {number(mean)}) count in the baseline of the others")
+
+
+@mark(needs=(("sequences.rank",),), limit=0.2)
+def ranks_without_responses(evidence: LogEvidence) -> MarkReading | None:
+    """Ranks between the first and the last one have no response in any step."""
+    ranks = evidence.frame(
+        "select rank, count(*) as n from sequence where rank is not null group by rank order by rank"
+    )
+    if not len(ranks):
+        return None
+    last = int(ranks["rank"].max())
+    absent = sorted(set(range(last + 1)) - {int(rank) for rank in ranks["rank"]})
+    named = listed([str(rank) for rank in absent[:4]]) + (" and more" if len(absent) > 4 else "")
+    return MarkReading(len(absent) / (last + 1), f"{len(absent)} of {last + 1} ranks have no response ({named})",
+                       (), ("rank",))  # fmt: skip
+
+
+cause(
+    "long_rejected", F.SELECTION, "A mask keeps long responses out of the loss",
+    requires=(left_out_by_length, many_left_out, left_out_by_a_mask),
+    refutes=(left_out_at_the_limit,),
+    do="Judge responses by their mean log-ratio a token, or reject tokens in place of responses.",
+    reports=("NeMo-RL #4243", "TRL #7120", "TRL #6369", "TRL #6095"),
+)  # fmt: skip
+cause(
+    "long_dropped", F.SELECTION, "Long responses are left out of the loss",
+    requires=(left_out_by_length, many_left_out),
+    refutes=(left_out_by_a_mask, left_out_at_the_limit, selection_is_stated),
+    do="Look at the reasons in dropped, and leave fewer long responses out.",
+)  # fmt: skip
+cause(
+    "long_cut_off", F.SELECTION, "Responses that reach the length limit are left out of the loss",
+    requires=(left_out_at_the_limit, many_left_out), refutes=(selection_is_stated,),
+    do="Raise the length limit, or score unfinished responses.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "chosen_by_reward", F.SELECTION, "Responses are left out of the loss by what they earned",
+    requires=(left_out_by_reward, many_left_out),
+    refutes=(left_out_by_length, left_out_at_the_limit, selection_is_stated),
+    do="Look at the reasons in dropped: what is kept no longer shows what the policy earns.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "in_the_baseline_only", F.SELECTION, "Responses that are left out of the loss count in the baseline",
+    requires=(left_out_in_the_baseline,), refutes=(selection_is_stated,),
+    do="Compute baselines over the responses that are kept, if this is not meant.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "rejected_in_the_mean", F.SELECTION, "Rejected tokens count in the mean of the loss",
+    requires=(kept_are_not_rescaled,), do="Divide the loss by the tokens that are kept.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "empty_responses", F.SELECTION, "Responses without a token are in the batch",
+    requires=(responses_without_tokens,), supports={empty_responses_are_scored: 0.5},
+    do="Sample failed responses again, or drop them before baselines are computed.",
+)  # fmt: skip
+cause(
+    "ranks_missing", F.SELECTION, "The responses of some ranks are not logged", requires=(ranks_without_responses,),
+    do="Write the log from all ranks, or gather their rows first.",
+)  # fmt: skip
+
+
+@check(order=215, needs=())
+def selection(evidence: LogEvidence) -> list[Finding]:
+    """What is left out of the loss, dropped or rejected, against what is kept; empty responses; ranks without any."""
+    if other := evidence.problems(sequence_rows):
+        return not_checked(f"Responses are not what they seem: {', '.join(other)}.")
+    found = findings_of(F.SELECTION, evidence)
+    if found:
+        return found
+    out = many_left_out(evidence)
+    if not out.known:
+        return not_checked("The log does not say which responses are left out of the loss.")
+    return passed(f"{percent(out.reading.value)} of the responses are left out of the loss.")

@@ -1,0 +1,171 @@
+"""What is left out of the loss is named where it is long, cut off, chosen by reward, empty or a rank's."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.analysis.diagnosis import Severity
+from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.runs.store import open_run
+from tests.making.loops import in_one_loop
+from tests.making.runs import Step, plain_step, write_run
+
+Bools = NDArray[np.bool_]
+N, GROUP, LONGEST = 64, 8, 40
+
+
+@dataclass
+class Batch:
+    """The responses of a step."""
+
+    rng: np.random.Generator
+    length: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    rejected: Bools = field(default_factory=lambda: np.zeros(N, dtype=bool))
+    dropped: Bools = field(default_factory=lambda: np.zeros(N, dtype=bool))
+    baseline: Bools = field(default_factory=lambda: np.ones(N, dtype=bool))
+    """Which responses count in the baseline."""
+    rescaled: bool = False
+    rank: NDArray[np.int64] = field(default_factory=lambda: np.arange(N) % 4)
+
+
+Fault = Callable[[Batch], None]
+
+
+def steps_of(fault: Fault, seed: int) -> Iterator[Step]:
+    rng = np.random.default_rng([seed, 6])
+    for number in range(12):
+        length = np.minimum(rng.geometric(0.08, N) + 2, LONGEST)
+        batch = Batch(rng, length, (rng.random(N) < np.repeat(rng.uniform(0.2, 0.8, N // GROUP), GROUP)).astype(float))
+        fault(batch)
+        group, advantage = np.arange(N) // GROUP, np.zeros(N)
+        for each in range(N // GROUP):
+            here = (group == each) & batch.baseline
+            if here.any():
+                advantage[group == each] = batch.reward[group == each] - batch.reward[here].mean()
+        sequence = np.repeat(np.arange(N), batch.length)
+        n = len(sequence)
+        behavior = -rng.exponential(1.5, n) - 0.05
+        rejected = batch.rejected[sequence]
+        divided = int((~rejected).sum()) if batch.rescaled else n
+        weight = np.where(rejected, 0.0, advantage[sequence] / divided)
+        step = plain_step(
+            behavior, behavior, number=number, sequence=sequence, group=sequence // GROUP,
+            advantage=advantage[sequence].astype(np.float32), gradient_weight=weight.astype(np.float32),
+            rejected=[("ratio" if each else None) for each in rejected],
+        ).with_tokens(token_id=None)  # fmt: skip
+        columns: dict[str, Any] = {
+            "seq_id": np.arange(N), "group_id": group, "n_tokens": batch.length.astype(np.int32),
+            "reward": batch.reward.astype(np.float32), "rank": batch.rank.astype(np.int32),
+            "truncated": batch.length == LONGEST, "dropped": ["filtered" if each else None for each in batch.dropped],
+        }  # fmt: skip
+        step.sequences.clear()
+        step.sequences.update(columns)
+        yield step
+
+
+def nothing(batch: Batch) -> None:
+    """All responses are learned from."""
+
+
+def long_rejected(batch: Batch) -> None:
+    batch.rejected = batch.rng.random(N) < np.clip(batch.length / 20, 0, 0.95)
+
+
+def long_rejected_and_rescaled(batch: Batch) -> None:
+    long_rejected(batch)
+    batch.rescaled = True
+
+
+def long_dropped(batch: Batch) -> None:
+    batch.dropped = (batch.rng.random(N) < np.clip(batch.length / 20, 0, 0.9)) & (batch.length < LONGEST)
+
+
+def cut_off(batch: Batch) -> None:
+    batch.length = np.where(batch.rng.random(N) < 0.45, LONGEST, np.minimum(batch.length, LONGEST - 1))
+    batch.dropped = batch.length == LONGEST
+
+
+def good_dropped(batch: Batch) -> None:
+    batch.dropped = batch.rng.random(N) < np.where(batch.reward > 0, 0.8, 0.2)
+
+
+def empty(batch: Batch) -> None:
+    batch.length = np.where(batch.rng.random(N) < 0.1, 0, batch.length)
+    batch.reward = np.where(batch.length == 0, 0.0, batch.reward)
+
+
+def half_of_the_ranks(batch: Batch) -> None:
+    batch.rank = np.arange(N) % 4 * 2
+
+
+def anyhow(batch: Batch) -> None:
+    """Many are rejected, whatever they are."""
+    batch.rejected = batch.rng.random(N) < 0.5
+
+
+def few_long(batch: Batch) -> None:
+    batch.rejected = (batch.rng.random(N) < 0.2) & (batch.length > 15)
+
+
+def not_in_the_baseline(batch: Batch) -> None:
+    good_dropped(batch)
+    batch.baseline = ~batch.dropped
+
+
+class Case(NamedTuple):
+    fault: Fault
+    causes: tuple[str, ...]
+    words: str
+    severity: Severity = Severity.WARNING
+
+
+FAULTS = {
+    case.fault.__name__: case
+    for case in (
+        Case(long_rejected, ("long_rejected", "in_the_baseline_only", "rejected_in_the_mean"), "by quarter of length"),
+        Case(long_rejected_and_rescaled, ("long_rejected", "in_the_baseline_only"), "by quarter of length"),
+        Case(long_dropped, ("long_dropped", "in_the_baseline_only"), "by quarter of length"),
+        Case(cut_off, ("long_cut_off", "in_the_baseline_only"), "length limit", Severity.NOTICE),
+        Case(good_dropped, ("chosen_by_reward", "in_the_baseline_only"), "mean reward", Severity.NOTICE),
+        Case(not_in_the_baseline, ("chosen_by_reward",), "mean reward", Severity.NOTICE),
+        Case(empty, ("empty_responses",), "have no token"),
+        Case(half_of_the_ranks, ("ranks_missing",), "1, 3 and 5"),
+    )
+}
+
+
+def remarks(folder: Path, fault: Fault, seed: int = 0, parts: dict[str, str] | None = None) -> list[Finding]:
+    algorithm = {"name": "grpo"} | ({"parts": parts} if parts else {})
+    run = open_run(write_run(folder, steps_of(fault, seed), algorithm=algorithm))
+    return [remark for remark in lint(run) if remark.rule == "selection"]
+
+
+@in_one_loop("case", FAULTS)
+def test_a_selection_is_named(tmp_path: Path, case: Case) -> None:
+    found = remarks(tmp_path / case.fault.__name__, case.fault)
+    assert {each.of_cause for each in found} == {*case.causes}, [each.sentence for each in found]
+    (named,) = (each for each in found if each.of_cause == case.causes[0])
+    assert case.words in named.sentence + named.why and named.severity is case.severity
+
+
+@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long)})
+def test_a_near_miss_is_not_named(tmp_path: Path, fault: Fault) -> None:
+    for seed in range(2):
+        found = remarks(tmp_path / f"{fault.__name__} {seed}", fault, seed)
+        assert [each.sentence for each in found if each.severity] == []
+
+
+def test_what_is_rejected_whatever_it_is_is_no_choice(tmp_path: Path) -> None:
+    found = remarks(tmp_path / "run", anyhow)
+    assert {each.of_cause for each in found} == {"in_the_baseline_only", "rejected_in_the_mean"}
+    assert all(each.severity is Severity.NOTICE for each in found)
+
+
+def test_a_selection_that_the_manifest_states_is_none(tmp_path: Path) -> None:
+    found = remarks(tmp_path / "run", good_dropped, parts={"selection": "balanced"})
+    assert not any(each.severity for each in found)
