@@ -1,31 +1,34 @@
-"""A fall of the reward from its best level, and which metrics changed before it did, as far as that shows."""
+"""A fall of the reward from its best level: its likely cause, and which metrics changed before it, as far as known.
+
+A cause of the family FALL is named where one stands (`diagnosis.falling`); else what changed first, by the change
+points of everything that is watched. What was so at the best level already is said beside it, as "also".
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
 from typing import Any
 
-from ratioscope.analysis.diagnosis.change_points import Shift, find_shift, significant
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
+from ratioscope.analysis.diagnosis.falling import METRIC_OF, courses_of, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
+from ratioscope.analysis.findings.cause import Family, Suspect, rivals
+from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import level
+from ratioscope.analysis.findings.watched import WatchedCourse, changed
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
-# What can go wrong before the reward does, and in which direction: +1 up, -1 down, 0 both.
-CANDIDATES = {
-    UPDATE_METRIC: 1, STALENESS: 1, "khat_token": 1, "ess_token": -1, "clip_fraction": 1, "grad_norm": 1,
-    "kl_to_initial": 1, "entropy": 0,
-}  # fmt: skip
+_MOST_NAMED = 6
+"""Metrics that a sentence names."""
 
 
 @dataclass(frozen=True)
 class Moved:
     """Which metrics have a sustained change up to a fall, each by its key; with what order is known."""
 
+    courses: Mapping[str, WatchedCourse]
     looked_at: tuple[str, ...]
     """Those with enough values to be judged."""
     before: dict[str, Shift]
@@ -44,6 +47,19 @@ class Moved:
         """The one that every sentence names: the first to have changed before the fall; "" for none."""
         return min(self.first, key=lambda key: self.first[key].first, default="")
 
+    def named(self, keys: Sequence[str]) -> str:
+        """Their names, six at most."""
+        more = [f"{len(keys) - _MOST_NAMED} more"] if len(keys) > _MOST_NAMED else []
+        return listed([*(self.courses[key].label for key in keys[:_MOST_NAMED]), *more])
+
+    def dated(self, key: str, shift: Shift) -> str:
+        """What a metric did, and when."""
+        course = self.courses[key]
+        steps = f"step {shift.first}" if shift.first == shift.last else f"steps {shift.first}–{shift.last}"
+        verb = "rose" if shift.after > shift.before else "fell"
+        before, after = (level(value, share=course.share) for value in (shift.before, shift.after))
+        return f"{_capital(course.label)} {verb} from {before} to {after} in {steps}"
+
 
 @rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
 def reward_has_collapsed(evidence: RunEvidence) -> Finding | None:
@@ -51,13 +67,12 @@ def reward_has_collapsed(evidence: RunEvidence) -> Finding | None:
     lost, fall = evidence.limits.reward_lost, fall_of(evidence.summary, evidence.limits)
     if fall is None:
         return None
-    moved = moved_before(evidence, fall)
     title = CATALOGUE[fall.metric].title
     return Finding(
         severity=Severity.CRITICAL
         if fall.after < fall.best - lost * abs(fall.best) and not _evaluation_holds(evidence, fall)
         else Severity.WARNING,
-        sentence=f"{fall.words}.{_first(moved)}",
+        sentence=f"{fall.words}.{_first(evidence, fall)}",
         metric=fall.metric,
         steps=steps_of(fall.low),
         numbers=(
@@ -65,11 +80,9 @@ def reward_has_collapsed(evidence: RunEvidence) -> Finding | None:
             Number(f"{title}, median since the fall", fall.after),
             evidence.latest(fall.metric),
         ),
-        why=_story(evidence, moved, fall),
-        do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
-        **_origin(evidence, moved, fall),
+        **_origin(evidence, fall),
     )
 
 
@@ -79,18 +92,15 @@ def reward_was_set_back(evidence: RunEvidence) -> Finding | None:
     fall = setback_of(evidence.summary, evidence.limits)
     if fall is None:
         return None
-    moved = moved_before(evidence, fall)
     return Finding(
         severity=Severity.WARNING,
-        sentence=f"{fall.words}.{_first(moved)}",
+        sentence=f"{fall.words}.{_first(evidence, fall)}",
         metric=fall.metric,
         steps=steps_of(fall.low),
         numbers=(Number(f"{CATALOGUE[fall.metric].title}, best before", fall.best), evidence.latest(fall.metric)),
-        why=_story(evidence, moved, fall),
-        do=_advice(evidence, moved, fall),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,
-        **_origin(evidence, moved, fall),
+        **_origin(evidence, fall),
     )
 
 
@@ -101,16 +111,16 @@ def with_cause(finding: Finding, others: Sequence[Finding], evidence: RunEvidenc
     well is said beside it.
     """
     find = {reward_has_collapsed.name: fall_of, reward_was_set_back.name: setback_of}.get(finding.rule)
-    fall = find(evidence.summary, evidence.limits) if find and finding.unexplained else None
+    fall = find(evidence.summary, evidence.limits) if find else None
     if fall is None:
         return finding
     grave = [each for each in others if each.severity > Severity.NOTICE and RULES[each.rule].cause and each.steps]
-    changed = [each for each in grave if fall.best_step < min(each.steps) <= fall.found]
+    changed_since = [each for each in grave if fall.best_step < min(each.steps) <= fall.found]
     stood = listed([rule_words(each.rule) for each in grave if min(each.steps) <= fall.best_step])
     also = f" Also, but there before the best level: {stood}." if stood else ""
-    if not changed:
+    if not changed_since or not finding.unexplained:
         return replace(finding, why=f"{finding.why}{also}")
-    cause = changed[0]
+    cause = changed_since[0]
     return replace(
         finding,
         why=f"Likely, from step {min(cause.steps)} on: {cause.sentence}{also}",
@@ -121,47 +131,50 @@ def with_cause(finding: Finding, others: Sequence[Finding], evidence: RunEvidenc
 
 
 def moved_before(evidence: RunEvidence, fall: Fall) -> Moved:
-    """The sustained changes of the candidates in the steps up to where the fall was found.
+    """The sustained changes of what is watched in the steps up to where the fall was found."""
 
-    The version lag is allowed for: what rises and falls with the syncs has not changed.
-    """
-    values = evidence.values[evidence.values.index <= fall.found]
-    lag = values["version_lag"]
-    shifts = {
-        key: shift
-        for key, direction in CANDIDATES.items()
-        if (shift := find_shift(values[key], direction, lag)) is not None
-    }
-    kept = sorted(significant(shifts).items(), key=lambda found: (found[1].last, found[1].first))
-    before = {key: shift for key, shift in kept if shift.last <= fall.still_good}
-    meanwhile = {key: shift for key, shift in kept if key not in before}
-    return Moved(tuple(shifts), before, meanwhile)
+    def look() -> Moved:
+        courses = courses_of(evidence)
+        found = changed(courses, evidence.values["version_lag"], fall.found)
+        kept = {key: shift for key, shift in found.items() if shift is not None}
+        before = {key: shift for key, shift in kept.items() if shift.last <= fall.still_good}
+        meanwhile = {key: shift for key, shift in kept.items() if key not in before}
+        return Moved(courses, tuple(found), before, meanwhile)
+
+    return evidence.once(f"moved before {fall.found}", look)
 
 
-def _named(keys: Sequence[str]) -> str:
-    return listed([CATALOGUE[key].label for key in keys])
+def _first(evidence: RunEvidence, fall: Fall) -> str:
+    """What comes before a fall, where one thing is known to have come first; a sentence with its space."""
+    if causes := _causes(evidence):
+        return "" if len(causes[0]) > 1 else f" {causes[0][0].cause.words}."
+    moved = moved_before(evidence, fall)
+    return f" {moved.dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
 
 
-def _dated(key: str, shift: Shift) -> str:
-    """What a metric did, and when."""
-    steps = f"in step {shift.first}" if shift.first == shift.last else f"between steps {shift.first} and {shift.last}"
-    verb = "rose" if shift.after > shift.before else "fell"
-    before, after = (level(value, share=CATALOGUE[key].share) for value in (shift.before, shift.after))
-    return f"{CATALOGUE[key].label} {verb} from {before} to {after} {steps}"
+def _causes(evidence: RunEvidence) -> list[list[Suspect]]:
+    """The causes of the fall that stand, the likeliest first, each with its rivals."""
+    return rivals(Family.FALL, evidence)
 
 
-def _first(moved: Moved) -> str:
-    """What changed before a fall, where one metric is known to have been the first; a sentence with its space."""
-    return f" {_dated(key, moved.before[key])}, before it." if (key := _only(moved.first)) else ""
-
-
-def _origin(evidence: RunEvidence, moved: Moved, fall: Fall) -> dict[str, Any]:
+def _origin(evidence: RunEvidence, fall: Fall) -> dict[str, Any]:
     """The fields of a finding that say where the fall comes from, and how sure that is."""
-    beside = bool(_beside(evidence, fall)) and not (moved.before or moved.meanwhile)
+    causes, moved = _causes(evidence), moved_before(evidence, fall)
+    leading = causes[0][0] if causes else None
+    metric = (
+        next((METRIC_OF[sign.mark.name] for sign in leading.speaking if sign.mark.name in METRIC_OF), "")
+        if leading
+        else moved.cause
+        if moved.cause in CATALOGUE
+        else ""
+    )
     return {
-        "unexplained": not (moved.before or moved.meanwhile or beside),
-        "cause": evidence.facts.staleness.key if beside else moved.cause,
+        "unexplained": not (causes or moved.before or moved.meanwhile),
+        "cause": metric,
+        "of_cause": leading.cause.name if leading else "",
         "sure": _sure(evidence, moved, fall),
+        "why": _story(evidence, moved, fall),
+        "do": _advice(evidence, moved, fall),
     }
 
 
@@ -172,8 +185,9 @@ def _evaluation_holds(evidence: RunEvidence, fall: Fall) -> bool:
 
 def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
-    text = "; ".join(filter(None, (fall.noise_words, holds, _order(moved))))
-    return f"{text[0].upper()}{text[1:]}"
+    order = "" if _causes(evidence) else _order(moved)
+    text = "; ".join(filter(None, (fall.noise_words, holds, order))).removesuffix(".")
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _only(keys: Mapping[str, Shift]) -> str:
@@ -181,74 +195,86 @@ def _only(keys: Mapping[str, Shift]) -> str:
 
 
 def _order(moved: Moved) -> str:
-    """What is not known of the order in which things changed, a clause with its full stop."""
+    """What is not known of the order in which things changed, a clause."""
     if _only(moved.first):
-        return "what changed before may be the cause, or have the same cause."
+        return "what changed before may be the cause, or have the same cause"
     if moved.before:
-        return f"{_named(list(moved.first))} changed before it, at about the same time: their order is unknown."
+        return f"{moved.named(list(moved.first))} changed before it, at about the same time: their order is unknown"
     if moved.meanwhile:
-        return f"{_named(list(moved.meanwhile))} changed at about the same time; which came first is unknown."
+        return f"{moved.named(list(moved.meanwhile))} changed at about the same time; which came first is unknown"
     if moved.looked_at:
-        return "no other metric shows a sustained change before it."
-    return "the fall came too early to tell what changed first."
+        return "no other metric shows a sustained change before it"
+    return "the fall came too early to tell what changed first"
 
 
 def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
-    of = f"of {len(moved.looked_at)} metrics that were looked at"
-    sizes = f"(medians before and after; the chance of any such change in error is below 5%, {of})"
+    if causes := _causes(evidence):
+        return _of_causes(causes)
     if moved.cause:
-        others = [_dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items() if key != moved.cause]
-        also = f" Also: {'; '.join(others)}." if others else ""
-        return f"Likely: {_dated(moved.cause, moved.before[moved.cause])} {sizes}.{also}"
+        others = [moved.dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()
+                  if key != moved.cause]  # fmt: skip
+        also = f" Then: {'; '.join(others[:_MOST_NAMED])}." if others else ""
+        return f"First to change: {moved.dated(moved.cause, moved.before[moved.cause])}.{also}"
     if moved.meanwhile:
-        told = "; ".join(_dated(key, shift) for key, shift in moved.meanwhile.items())
+        told = "; ".join(moved.dated(key, shift) for key, shift in list(moved.meanwhile.items())[:_MOST_NAMED])
         began = f"The fall began between steps {fall.still_good} and {fall.found}"
-        return f"At about the same time: {told} {sizes}. {began}, so these may be causes or consequences."
-    if beside := _beside(evidence, fall):
-        return beside
+        return f"At about the same time: {told}. {began}, so these may be causes or consequences."
+    text = f"No early warning in {moved.named(moved.looked_at)}."
     if not moved.looked_at:
-        return "Too few steps come before the fall to tell a change of any other metric from its noise."
-    return f"None {of} has a sustained change up to the fall that its noise and trend do not explain."
+        text = "Too few steps come before the fall to tell a change of any other metric from its noise."
+    held = [sign.reading.clause for each in suspects_all_along(evidence) for sign in each.speaking]
+    return f"{text} All along: {'; '.join(held)}." if held else text
 
 
-def _beside(evidence: RunEvidence, fall: Fall) -> str:
-    """That staleness went clearly above its limit, for the first time, between the last good step and the fall."""
-    level = evidence.facts.staleness
-    over = level.over
-    if not over or not fall.still_good < over[0] <= fall.found:
-        return ""
-    lag = evidence.values["version_lag"].get(over[0], nan)
-    old = f" (data {lag:.0f} updates old)" if lag > 0 else ""
-    text = (
-        f"Likely: staleness was clearly above its limit of {level.limit:g} for the first time in step {over[0]}{old}, "
-    )
-    text += "between the last value at its best and the fall"
-    return f"{text}; {evidence.setup.unbounded}." if evidence.setup.unbounded else f"{text}."
+def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
+    """The leading cause with what speaks for it, its rivals, and the other causes that stand."""
+    leading, *others = causes[0]
+    clauses = [sign.reading.clause for sign in leading.speaking]
+    text = f"Likely cause: {_small(leading.cause.words)} ({clauses[0]})."
+    if others:
+        named = " or ".join(_small(each.cause.words) for each in others)
+        deciding = tuple(dict.fromkeys(name for each in causes[0] for name in each.deciding))
+        text += f" Or: {named}." + (f" Log {listed(deciding[:2])} to decide." if deciding else "")
+    if clauses[1:]:
+        told = "; ".join(clauses[1:4])
+        text += f" {_capital(told)}."
+    beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
+    return f"{text} Also: {'; '.join(beside)}." if beside else text
 
 
 def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
     back = _back(evidence, fall)
+    if causes := _causes(evidence):
+        return f"{_told(back)} {_remedy(evidence, causes[0][0])}".strip()
     if moved.before:
-        told = [*back, f"look first at what changed before: {_named(list(moved.first))}"]
+        told = [*back, f"look first at what changed before: {moved.named(list(moved.first))}"]
         return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."
     if moved.meanwhile:
-        order = f"so that the order of the fall and of {_named(list(moved.meanwhile))} can be known"
+        order = f"so that the order of the fall and of {moved.named(list(moved.meanwhile))} can be known"
         return _told([*back, f"evaluate more often, {order}"])
-    closer = evidence.setup.against_staleness(evidence.facts)
-    if _beside(evidence, fall) and closer:
-        return f"{closer} {_told(back)}".strip()
-    oldest = evidence.values["version_lag"].max()
-    if evidence.setup.unbounded and closer and oldest > 0:
-        suspect = f"The loss is the first suspect: {evidence.setup.unbounded}"
-        suspect += f", and its data are up to {oldest:.0f} updates old."
-        return f"{_told(back)} {suspect} {closer}".strip()
-    unknown = (
-        "The log does not show what changed first: look at which tokens and prompts "
-        "changed, and evaluate more often, so that the fall can be dated."
-    )
-    return f"{_told(back)} {unknown}".strip()
+    if held := suspects_all_along(evidence):
+        return f"{_told(back)} First suspect: {_small(held[0].cause.words)}. {_remedy(evidence, held[0])}".strip()
+    return _told([*back, "evaluate more often, so that the fall can be dated"])
+
+
+def _capital(text: str) -> str:
+    """A clause as a sentence begins; a column's name keeps its letters."""
+    return text if "_" in text.split(" ", 1)[0] else f"{text[:1].upper()}{text[1:]}"
+
+
+def _small(text: str) -> str:
+    return f"{text[0].lower()}{text[1:]}"
+
+
+def _remedy(evidence: RunEvidence, suspect: Suspect) -> str:
+    """A cause's remedy, in the settings of this run where they are known."""
+    of_age = {"old_data_without_bound", "data_too_old"}
+    closer = evidence.setup.against_staleness(evidence.facts) if suspect.cause.name in of_age else ""
+    if suspect.cause.name == "update_too_large":
+        closer = f"{evidence.setup.smaller_updates}.{evidence.setup.recentre}"
+    return closer or suspect.cause.do
 
 
 def _back(evidence: RunEvidence, fall: Fall) -> list[str]:

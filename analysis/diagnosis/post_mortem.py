@@ -6,11 +6,11 @@ found.last_stable, found.sentence
 
 from dataclasses import dataclass
 
-from ratioscope.analysis.diagnosis.change_points import FAMILY, find_shift
 from ratioscope.analysis.diagnosis.collapse import moved_before, reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.rule import RULES, rule_words
+from ratioscope.analysis.findings.change_points import FAMILY, find_shift
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.catalogue import CATALOGUE
@@ -79,7 +79,7 @@ def _onset(evidence: RunEvidence, finding: Finding) -> Onset:
     fall = fall_of(evidence.summary, evidence.limits) if finding.rule == reward_has_collapsed.name else None
     if fall is not None:
         moved = moved_before(evidence, fall)
-        if moved.cause:
+        if moved.cause in CATALOGUE:
             return _changed(evidence, finding, moved.cause, moved.before[moved.cause].first)
         how = f"was at its best level up to there and is low in step {fall.found}"
         return Onset(finding, fall.still_good, fall.found, fall.metric, how)

@@ -81,7 +81,7 @@ class Mark:
         return observed
 
     def _look(self, evidence: Evidence) -> Observed:
-        lacking = tuple(need for need in self.needs if not evidence.log.meets(need))
+        lacking = tuple(need for need in self.needs if evidence.run is not None and not evidence.log.meets(need))
         if lacking:
             return Observed(self, Presence.NOT_LOGGED, lacking=lacking)
         reading = self.function(evidence)

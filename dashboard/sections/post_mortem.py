@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ratioscope.analysis.diagnosis.collapse import CANDIDATES
 from ratioscope.analysis.diagnosis.post_mortem import PostMortem
+from ratioscope.analysis.findings.watched import WATCHED_METRICS
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.sections.model import Cell, Paragraph, Section, Table
 from ratioscope.dashboard.sections.subject import Subject
@@ -36,7 +36,7 @@ def _numbers(subject: Subject, found: PostMortem) -> Table:
     """The metrics that can go wrong, at these steps; the last value before a step where it has none itself."""
     steps = [step for step in (found.last_stable, found.first.step, found.last) if step is not None]
     heads = {found.last: "last", found.first.step: "first touched", found.last_stable: "last stable"}
-    keys = dict.fromkeys([*(onset.by for onset in found.onsets), "reward", "eval_accuracy", *CANDIDATES])
+    keys = dict.fromkeys([*(onset.by for onset in found.onsets), "reward", "eval_accuracy", *WATCHED_METRICS])
     values, rows = subject.opened.summary.values, []
     for key in subject.applicable(keys):
         known = values[key].dropna()

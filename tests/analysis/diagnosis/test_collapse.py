@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 from ratioscope.analysis.diagnosis import diagnose
-from ratioscope.analysis.diagnosis.change_points import FAMILY, LEAST, find_shift, significant
-from ratioscope.analysis.diagnosis.collapse import CANDIDATES, reward_has_collapsed
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.findings.change_points import FAMILY, LEAST, find_shift, significant
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.watched import WATCHED_METRICS
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
@@ -54,16 +55,16 @@ def test_what_changed_before_a_fall_is_named_with_its_date() -> None:
     finding = collapsed({"grad_norm": from_step(50, 3.0), "ess_token": from_step(65, 0.5)})
     assert finding.severity is Severity.CRITICAL
     assert "Gradient norm rose from 1" in finding.sentence and finding.sentence.endswith("in step 50, before it.")
-    assert "ESS, tokens fell from 89.7% to 45.4%" in finding.why and "in step 65" in finding.why
-    assert "Gradient norm" in finding.do and "ESS" not in finding.do and "does not show" not in finding.do
+    assert "ESS of tokens fell from 89.7% to 45.4%" in finding.why and "in step 65" in finding.why
+    assert "gradient norm" in finding.do and "ESS" not in finding.do and "does not show" not in finding.do
 
 
 def test_changes_at_the_same_time_have_no_order() -> None:
     finding = collapsed({"grad_norm": from_step(50, 3.0), "u_k": from_step(50, 3.0)})
     assert "their order is unknown" in finding.sure
-    assert "Gradient norm" in finding.do and "Update drift" in finding.do
+    assert "gradient norm" in finding.do and "update drift" in finding.do
     with_the_fall = collapsed({"grad_norm": from_step(84, 3.0)})
-    assert "Gradient norm changed at about the same time; which came first is unknown" in with_the_fall.sure
+    assert "gradient norm changed at about the same time; which came first is unknown" in with_the_fall.sure
     assert "causes or consequences" in with_the_fall.why and "evaluate more often" in with_the_fall.do
 
 
@@ -97,7 +98,7 @@ def test_too_few_steps_blame_nothing() -> None:
     assert find_shift(pd.Series(dtype=float), 1) is None
 
 
-RUNS, SERIES = 60, len(CANDIDATES)
+RUNS, SERIES = 60, len(WATCHED_METRICS)
 
 
 @pytest.mark.parametrize("persistence", [0.0, 0.5, 0.8])
@@ -109,7 +110,7 @@ def test_noise_is_blamed_in_one_run_of_twenty_at_most(persistence: float, learns
     blamed = 0
     for _ in range(RUNS):
         found = {}
-        for place, direction in enumerate(CANDIDATES.values()):
+        for place, direction in enumerate(WATCHED_METRICS.values()):
             shift = find_shift(pd.Series(noise(rng, FALL, persistence) + common * (direction or -1)), direction)
             assert shift is not None
             found[str(place)] = shift

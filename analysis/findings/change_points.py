@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LEAST = 30
+LEAST = 20
 """So many values can be judged."""
-FAMILY = 0.04
-"""The chance of naming any series in error; measured, it is below .05 for white and autocorrelated noise."""
+FAMILY = 0.015
+"""The chance of naming any series in error; measured, it is below .02 for white and autocorrelated noise."""
 _LEAST_BEFORE, _SHARE_BEFORE, _LEAST_AFTER = 8, 0.25, 5
 _MOST = 200
 """A longer series is judged by the medians of so many blocks at most."""
-_DRAWS = 999
+_DRAWS = 3999
 _DATE_RATIO = 10.6
 """99 % of the likelihood ratio of a date (Hansen 2000, table 1), which covers 95 % where there are few values."""
 _MOST_PERSISTENT = 0.95

@@ -1,0 +1,136 @@
+"""Everything that is watched before a fall, as series by step, with the direction in which it can go wrong.
+
+courses = watched(summary, run)
+courses["good_lost"].series, courses["good_lost"].label
+order = changed(courses, summary.values["version_lag"], until=35)     # by key, the first change first
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pandas as pd
+
+from ratioscope.analysis.findings.change_points import Shift, find_shift, significant
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
+from ratioscope.analysis.findings.logged import logged
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.run_format import schema
+
+WATCHED_METRICS = {
+    UPDATE_METRIC: 1, STALENESS: 1, "s_k_engine_bounded": 1, "version_lag": 1, "ratio_min": -1, "ratio_max": 1,
+    "kl_k3": 1, "kl_reverse": 1, "kl_to_reference": 1, "kl_to_initial": 1, "chi2_token": 1, "khat_token": 1,
+    "ess_token": -1, "clip_fraction": 1, "effective_token_fraction": -1, "zero_advantage_group_fraction": 1,
+    "grad_norm": 1, "entropy": 0, "response_length": 0,
+}  # fmt: skip
+"""Metrics of the summary: +1 where a rise, -1 where a fall, 0 where either can come before a fall of the reward."""
+
+
+_LABELS = {
+    "ratio_min": "smallest ratio", "ratio_max": "largest ratio", "kl_k3": "forward KL (k3)", "kl_reverse": "reverse KL",
+    "ess_token": "ESS of tokens", "khat_token": "tail index",
+}  # fmt: skip
+"""Labels for lists, where the catalogue's has a comma or is no more than a letter."""
+
+
+class WatchedCourse(NamedTuple):
+    """A series that is watched."""
+
+    label: str
+    """As inside of a sentence."""
+    series: "pd.Series[float]"
+    direction: int
+    share: bool
+
+
+_OF_TOKENS = {
+    "lost": ("share of tokens that lost a factor e", 1, "avg((log_rho < -1)::int)"),
+    "good_lost": ("share of tokens with A > 0 that lost a factor e", 1, "avg((log_rho < -1 and advantage > 0)::int)"),
+    "largest_advantage": ("largest |A|", 1, "max(abs(advantage))"),
+    "mean_advantage": ("mean |A|", 0, "avg(abs(advantage))"),
+}
+_OF_RESPONSES = {
+    "truncated": ("truncated responses", 1, "avg(coalesce(truncated, finish_reason = 'length')::int)"),
+    "dropped": ("dropped responses", 1, "avg((dropped is not null)::int)"),
+}
+_SHARES = ("lost", "good_lost", "truncated", "dropped")
+_LEARNING_RATE = "learning_rate"
+PART = "reward_"
+"""How the parts of a reward are named, in the sequences table and among the courses."""
+
+
+def _label(key: str) -> str:
+    label = _LABELS.get(key, CATALOGUE[key].label)
+    return label if label[1:2].isupper() else f"{label[0].lower()}{label[1:]}"
+
+
+def watched_metrics(summary: StepSummary) -> dict[str, WatchedCourse]:
+    """Those of the summary and of the steps table."""
+    found = {
+        key: WatchedCourse(_label(key), summary.values[key], direction, CATALOGUE[key].share)
+        for key, direction in WATCHED_METRICS.items()
+        if summary.values[key].notna().any()
+    }
+    if _LEARNING_RATE in summary.steps and summary.steps[_LEARNING_RATE].notna().any():
+        found[_LEARNING_RATE] = WatchedCourse("learning rate", summary.steps[_LEARNING_RATE], 0, share=False)
+    return found
+
+
+def watched(summary: StepSummary, run: Run | None = None) -> dict[str, WatchedCourse]:
+    """All of them by key; those of tokens and responses are read from the run's tables, once through.
+
+    Raises:
+        RatioscopeError: a file that was there at opening cannot be read any more.
+    """
+    found = watched_metrics(summary)
+    if run is None:
+        return found
+    log = logged(run)
+    parts = reward_parts(run)
+    with relations(run) as connection:
+        rows = []
+        if log.has_ratios:
+            rows.append((_OF_TOKENS, _select(_OF_TOKENS, "usable")))
+        asked = {key: row for key, row in _OF_RESPONSES.items() if key != "truncated" or _says_truncated(run)}
+        asked |= {part: (f"{part}", 0, f'avg("{part}")') for part in parts}
+        rows.append((asked, _select(asked, "sequence")))
+        for declared, query in rows:
+            frame = connection.execute(query).df().set_index("step").astype(float)
+            for key, (label, direction, _) in declared.items():
+                if frame[key].notna().any():
+                    found[key] = WatchedCourse(label, frame[key], direction, key in _SHARES)
+    return found
+
+
+def reward_parts(run: Run) -> tuple[str, ...]:
+    """The columns of the parts of a reward, where there are two at least; by name."""
+    columns = logged(run).columns.get(schema.SEQUENCES.name, frozenset())
+    parts = tuple(sorted(name for name in columns if name.startswith(PART) and '"' not in name))
+    return parts if len(parts) > 1 else ()
+
+
+def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until: int) -> "dict[str, Shift | None]":
+    """The sustained changes up to a step, the first one first, then None for those that were judged and have none.
+
+    The version lag is allowed for: what rises and falls with the syncs has not changed.
+    """
+    shifts = {
+        key: shift
+        for key, course in courses.items()
+        if (shift := find_shift(course.series.loc[:until], course.direction, lag.loc[:until])) is not None
+    }
+    kept = significant(shifts)
+    ordered = sorted(kept.items(), key=lambda found: (found[1].last, found[1].first))
+    found: dict[str, Shift | None] = dict(ordered)
+    return found | {key: None for key in shifts if key not in kept}
+
+
+def _select(declared: Mapping[str, tuple[str, int, str]], table: str) -> str:
+    columns = ", ".join(f'{sql} as "{key}"' for key, (_, _, sql) in declared.items())
+    return f"select step, {columns} from {table} group by step order by step"
+
+
+def _says_truncated(run: Run) -> bool:
+    return logged(run).has("sequences.truncated", "sequences.finish_reason")
