@@ -15,8 +15,7 @@ from ratioscope.analysis.findings.cause import Family, Suspect, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import level
-from ratioscope.analysis.findings.watched import WatchedCourse, changed
+from ratioscope.analysis.findings.watched import WatchedCourse, capital, changed
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
@@ -53,12 +52,8 @@ class Moved:
         return listed([*(self.courses[key].label for key in keys[:_MOST_NAMED]), *more])
 
     def dated(self, key: str, shift: Shift) -> str:
-        """What a metric did, and when."""
-        course = self.courses[key]
-        steps = f"step {shift.first}" if shift.first == shift.last else f"steps {shift.first}–{shift.last}"
-        verb = "rose" if shift.after > shift.before else "fell"
-        before, after = (level(value, share=course.share) for value in (shift.before, shift.after))
-        return f"{_capital(course.label)} {verb} from {before} to {after} in {steps}"
+        """What a metric did, and when, as a sentence begins."""
+        return capital(self.courses[key].dated(shift))
 
 
 @rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
@@ -238,7 +233,7 @@ def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
         text += f" Or: {named}." + (f" Log {listed(deciding[:2])} to decide." if deciding else "")
     if clauses[1:]:
         told = "; ".join(clauses[1:4])
-        text += f" {_capital(told)}."
+        text += f" {capital(told)}."
     beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
     return f"{text} Also: {'; '.join(beside)}." if beside else text
 
@@ -257,11 +252,6 @@ def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     if held := suspects_all_along(evidence):
         return f"{_told(back)} First suspect: {_small(held[0].cause.words)}. {_remedy(evidence, held[0])}".strip()
     return _told([*back, "evaluate more often, so that the fall can be dated"])
-
-
-def _capital(text: str) -> str:
-    """A clause as a sentence begins; a column's name keeps its letters."""
-    return text if "_" in text.split(" ", 1)[0] else f"{text[:1].upper()}{text[1:]}"
 
 
 def _small(text: str) -> str:

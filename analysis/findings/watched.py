@@ -13,6 +13,7 @@ import pandas as pd
 from ratioscope.analysis.findings.change_points import Shift, find_shift, significant
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.logged import logged
+from ratioscope.analysis.findings.numbers import level
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -44,10 +45,22 @@ class WatchedCourse(NamedTuple):
     direction: int
     share: bool
 
+    def dated(self, shift: Shift) -> str:
+        """What it did, and when."""
+        steps = f"step {shift.first}" if shift.first == shift.last else f"steps {shift.first}–{shift.last}"
+        verb = "rose" if shift.after > shift.before else "fell"
+        before, after = (level(value, share=self.share) for value in (shift.before, shift.after))
+        return f"{self.label} {verb} from {before} to {after} in {steps}"
 
+
+_GOOD_LOST = "avg((log_rho < -1 and advantage > 0)::int) filter (advantage is not null)"
 _OF_TOKENS = {
     "lost": ("share of tokens that lost a factor e", 1, "avg((log_rho < -1)::int)"),
-    "good_lost": ("share of tokens with A > 0 that lost a factor e", 1, "avg((log_rho < -1 and advantage > 0)::int)"),
+    "good_lost": (
+        "share of tokens with A > 0 that lost a factor e",
+        1,
+        "avg((log_rho < -1 and advantage > 0)::int) filter (advantage is not null)",
+    ),
     "largest_advantage": ("largest |A|", 1, "max(abs(advantage))"),
     "mean_advantage": ("mean |A|", 0, "avg(abs(advantage))"),
 }
@@ -55,7 +68,8 @@ _OF_RESPONSES = {
     "truncated": ("truncated responses", 1, "avg(coalesce(truncated, finish_reason = 'length')::int)"),
     "dropped": ("dropped responses", 1, "avg((dropped is not null)::int)"),
 }
-_SHARES = ("lost", "good_lost", "truncated", "dropped")
+OF_TABLES = ("lost", "good_lost", "truncated", "dropped")
+"""Shares that are read from the tables: of few responses, and often 0."""
 _LEARNING_RATE = "learning_rate"
 PART = "reward_"
 """How the parts of a reward are named, in the sequences table and among the courses."""
@@ -66,10 +80,15 @@ def _label(key: str) -> str:
     return label if label[1:2].isupper() else f"{label[0].lower()}{label[1:]}"
 
 
+def course_of(summary: StepSummary, key: str, direction: int = 0) -> WatchedCourse:
+    """A metric of the summary as such a series."""
+    return WatchedCourse(_label(key), summary.values[key], direction, CATALOGUE[key].share)
+
+
 def watched_metrics(summary: StepSummary) -> dict[str, WatchedCourse]:
     """Those of the summary and of the steps table."""
     found = {
-        key: WatchedCourse(_label(key), summary.values[key], direction, CATALOGUE[key].share)
+        key: course_of(summary, key, direction)
         for key, direction in WATCHED_METRICS.items()
         if summary.values[key].notna().any()
     }
@@ -100,7 +119,7 @@ def watched(summary: StepSummary, run: Run | None = None) -> dict[str, WatchedCo
             frame = connection.execute(query).df().set_index("step").astype(float)
             for key, (label, direction, _) in declared.items():
                 if frame[key].notna().any():
-                    found[key] = WatchedCourse(label, frame[key], direction, key in _SHARES)
+                    found[key] = WatchedCourse(label, frame[key], direction, key in OF_TABLES)
     return found
 
 
@@ -125,6 +144,11 @@ def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until
     ordered = sorted(kept.items(), key=lambda found: (found[1].last, found[1].first))
     found: dict[str, Shift | None] = dict(ordered)
     return found | {key: None for key in shifts if key not in kept}
+
+
+def capital(text: str) -> str:
+    """A clause as a sentence begins; a column's name keeps its letters."""
+    return text if "_" in text.split(" ", 1)[0] else f"{text[:1].upper()}{text[1:]}"
 
 
 def _select(declared: Mapping[str, tuple[str, int, str]], table: str) -> str:

@@ -5,9 +5,9 @@ found = explain(run, summary, 70, 80)
 
 A metric is compared step by step, in robust standard deviations of the steps outside; one that follows the age of the
 data with steps of that age, so that a sawtooth hides nothing; where all its values are above 0 its logarithms must show
-a difference as well, so that a skew is none. Where a number's parts sit is said of an owner
-(a token, a position, a prompt, a version, a lag) with far more of the number than of the tokens. These are
-coincidences, not causes.
+a difference as well, so that a skew is none. Of what differs, the sustained changes up to these steps are said in their
+order. Where a number's parts sit is said of an owner (a token, a position, a prompt, a version, a lag) with far more of
+the number than of the tokens. These are coincidences, not causes.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.logged import logged
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import level, percent
+from ratioscope.analysis.findings.watched import (
+    OF_TABLES,
+    WATCHED_METRICS,
+    WatchedCourse,
+    capital,
+    changed,
+    course_of,
+    watched,
+)
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import OWNERS, shares
@@ -28,10 +38,10 @@ from ratioscope.analysis.tokens.contributions import contributions_sentence as w
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.tails import Array
 
-_METRICS = (
-    "s_k", STALENESS, UPDATE_METRIC, "s_k_engine", "s_k_version", "chi2_token", "log1p_chi2_seq", "ess_seq",
-    "ratio_max", "kl_k3", "clip_fraction", "entropy", "kl_to_reference", "kl_to_initial", "grad_norm",
-)  # fmt: skip
+_ALSO = ("s_k", "s_k_version", "log1p_chi2_seq", "ess_seq")
+"""Compared beside everything that is watched before a fall."""
+_LOGARITHMIC = ("ratio_min",)
+"""Compared as logarithms only: most of its values are small, all of them near 0."""
 _SETTING = ("reward", "response_length", "version_lag")
 """Said in any case."""
 _FAR, _FARTHEST = 3.0, 6.0
@@ -44,6 +54,8 @@ _FOLLOWS = 0.5
 _OWNERS = ("token", "position", "prompt", "version", "version_lag")
 _SHARE, _OVER = 0.25, 2.0
 """What an owner must have of the number, and how many times its share of the tokens."""
+_MOST_ORDERED = 3
+"""Changes that are named in their order."""
 _LONGEST = 60
 """Of a prompt, so many signs are quoted."""
 _MEASURES = {"chi2_token": "chi2", "kl_k3": "kl", UPDATE_METRIC: "update", "ess_seq": "rho_squared"}
@@ -64,8 +76,11 @@ class MovedMetric:
     value: float
     farthest: float
     """Its value, and its distance; 0 where some step outside is as far."""
-    at_same_age: bool = False
+    there: float
+    """What is to be expected in that step, by the rest."""
+    at_same_age: bool
     """The rest is the other steps whose data are of the most similar age: the metric follows it."""
+    course: WatchedCourse
 
     @property
     def is_far(self) -> bool:
@@ -98,6 +113,8 @@ class Explanation:
     """The metrics that have moved, the farthest first."""
     farthest: MovedMetric | None
     """The metric that comes first, whether it has moved or not."""
+    order: tuple[tuple[WatchedCourse, Shift], ...]
+    """Of these, what has changed for good up to the last of the steps, the first change first."""
     setting: tuple[MovedMetric, ...]
     """Reward, length and age, whether they have moved or not."""
     by: str
@@ -134,19 +151,22 @@ def explain(run: Run, summary: StepSummary, first: int, last: int) -> Explanatio
     inside = summary.values.loc[first:last]
     if not len(inside) or len(summary.values) - len(inside) < _LEAST_REST:
         why = f"fewer than {_LEAST_REST} other steps are logged" if len(inside) else "none of these steps is logged"
-        return Explanation(first, last, (), None, (), "", None, (), why)
-    every = {key: found for key in (*_METRICS, *_SETTING) if (found := _compared(key, summary, first, last))}
+        return Explanation(first, last, (), None, (), (), "", None, (), why)
+    courses = watched(summary, run) | {key: course_of(summary, key) for key in (*_ALSO, *_SETTING)}
+    every = {key: found for key, course in courses.items() if (found := _compared(key, course, summary, first, last))}
     ordered = sorted(every.values(), key=lambda found: -found.size)
     moved = [found for found in ordered if found.is_far]
     by = next((found.key for found in moved if has_parts(found.key)), "")
     by = by or USUAL * bool(moved and USUAL in every)
     one = next((found.step for found in moved if found.key == by and abs(found.units) < _FAR), None)
     steps = (first, last) if one is None else (one, one)
+    judged = changed({each.key: each.course for each in moved}, summary.values["version_lag"], last)
     return Explanation(
         first,
         last,
         tuple(found for found in moved if found.key not in _SETTING),
         next((found for found in ordered if found.key not in _SETTING), None),
+        tuple((courses[key], shift) for key, shift in judged.items() if shift is not None),
         tuple(every[key] for key in _SETTING if key in every),
         by,
         contributions(run, by, *steps, limit=5) if by else None,
@@ -155,8 +175,8 @@ def explain(run: Run, summary: StepSummary, first: int, last: int) -> Explanatio
     )
 
 
-def _compared(key: str, summary: StepSummary, first: int, last: int) -> MovedMetric | None:
-    series = summary.values[key].replace([inf, -inf], nan).dropna()
+def _compared(key: str, course: WatchedCourse, summary: StepSummary, first: int, last: int) -> MovedMetric | None:
+    series = course.series.replace([inf, -inf], nan).dropna()
     is_inside = (series.index >= first) & (series.index <= last)
     inside, outside = series[is_inside], series[~is_inside]
     if not len(inside) or len(outside) < _LEAST_REST:
@@ -164,12 +184,20 @@ def _compared(key: str, summary: StepSummary, first: int, last: int) -> MovedMet
     age = summary.values["version_lag"].reindex(series.index)
     ages = age if key != "version_lag" and _follows(outside, age[~is_inside]) else None
     # A skew is no difference: of logarithms a metric above 0 must show it as well.
-    scales = [series, np.log(series)] if (series > 0).all() else [series]
+    scales: list[pd.Series[float]] = [series]
+    if (series > 0).all():
+        scales.append(pd.Series(np.log(series.to_numpy()), index=series.index))
+    if key in _LOGARITHMIC:
+        scales = scales[-1:]
     units, farthest, step = min(
         (_distances(scale, is_inside, ages) for scale in scales), key=lambda found: abs(found[0])
     )
-    rest = float(_expected(series, is_inside, ages)[is_inside].median())
-    return MovedMetric(key, float(inside.median()), rest, units, step, float(inside[step]), farthest, ages is not None)
+    if key in OF_TABLES or (course.direction and farthest * course.direction < 0 and key in WATCHED_METRICS):
+        farthest = 0.0  # one response of a step is no more than one; and one better step needs no explanation
+    rest, value = _expected(series, is_inside, ages), float(inside[step])
+    middle, there = float(rest[is_inside].median()), float(rest[step])
+    aged = ages is not None
+    return MovedMetric(key, float(inside.median()), middle, units, step, value, farthest, there, aged, course)
 
 
 def _follows(values: "pd.Series[float]", age: "pd.Series[float]") -> bool:
@@ -240,7 +268,8 @@ def sentences(found: Explanation) -> list[Said]:
 
     def said(text: str, metric: str = "", step: int | None = None) -> Said:
         steps = (found.first, found.last) if step is None else (step, step)
-        return Said(text, metric or found.by or STALENESS, *steps)
+        shown = metric if metric in CATALOGUE else found.by
+        return Said(text, shown or STALENESS, *steps)
 
     words = found.words
     if found.cannot:
@@ -256,8 +285,11 @@ def sentences(found: Explanation) -> list[Said]:
     for place, moved in enumerate(found.moved[:2]):
         lines.append(said(_moved(moved, words if place == 0 else "these steps"), moved.key, _alone(moved)))
     if len(found.moved) > 2:
-        names = ", ".join(f"{_name(moved.key)} ({_far(moved)})" for moved in found.moved[2:5])
+        names = ", ".join(f"{moved.course.label} ({_far(moved)})" for moved in found.moved[2:5])
         lines[-1] = said(f"{lines[-1].text} Also: {names}.", lines[-1].metric)
+    if found.order:
+        told = "; then ".join(course.dated(shift) for course, shift in found.order[:_MOST_ORDERED])
+        lines.append(said(f"For good, {told}."))
     if found.responses is not None and len(found.responses.frame) and found.by:
         step = next((_alone(moved) for moved in found.moved if moved.key == found.by), None)
         lines.append(said(who(found.responses, words if step is None else f"step {step}"), found.by, step))
@@ -267,7 +299,7 @@ def sentences(found: Explanation) -> list[Said]:
         lines.append(said(f"Of {of}, {'; '.join(parts)}."))
     if found.setting:
         lines.append(said(f"{'; '.join(map(_setting, found.setting))}.", found.by))
-    return [Said(f"{line.text[0].upper()}{line.text[1:]}", line.metric, line.first, line.last) for line in lines]
+    return [Said(capital(line.text), line.metric, line.first, line.last) for line in lines]
 
 
 def _alone(moved: MovedMetric) -> int | None:
@@ -276,10 +308,12 @@ def _alone(moved: MovedMetric) -> int | None:
 
 
 def _moved(moved: MovedMetric, words: str) -> str:
-    rest = f"{_number(moved.key, moved.outside)} in the rest{' at the same age' * moved.at_same_age}"
-    if _alone(moved) is not None:
-        return f"{_name(moved.key)} is {_number(moved.key, moved.value)} in step {moved.step} ({rest}: {_far(moved)})."
-    return f"{_name(moved.key)} is {_number(moved.key, moved.inside)} in {words} ({rest}: {_far(moved)})."
+    alone = _alone(moved) is not None
+    rest = f"{_number(moved, moved.there if alone else moved.outside)} in the rest"
+    rest += " at the same age" * moved.at_same_age
+    if alone:
+        return f"{moved.course.label} is {_number(moved, moved.value)} in step {moved.step} ({rest}: {_far(moved)})."
+    return f"{moved.course.label} is {_number(moved, moved.inside)} in {words} ({rest}: {_far(moved)})."
 
 
 def _far(moved: MovedMetric) -> str:
@@ -288,7 +322,7 @@ def _far(moved: MovedMetric) -> str:
 
 
 def _setting(moved: MovedMetric) -> str:
-    name, inside, outside = _name(moved.key), _number(moved.key, moved.inside), _number(moved.key, moved.outside)
+    name, inside, outside = moved.course.label, _number(moved, moved.inside), _number(moved, moved.outside)
     return f"{name} as in the rest ({inside})" if inside == outside else f"{name} {inside}, {outside} in the rest"
 
 
@@ -303,5 +337,5 @@ def _name(key: str) -> str:
     return f"{label[0].lower()}{label[1:]}" if label[1:2].islower() else label
 
 
-def _number(key: str, value: float) -> str:
-    return percent(value) if CATALOGUE[key].share else number(value)
+def _number(moved: MovedMetric, value: float) -> str:
+    return level(value, share=moved.course.share)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ratioscope.analysis.runs.store import Run, open_run
@@ -85,3 +86,22 @@ def test_a_sawtooth_hides_nothing(planted: tuple[Run, StepSummary]) -> None:
     assert moved.value < values["s_k_bounded"].max()
     usual = explain(run, replace(summary, values=values), 29, 29)
     assert "s_k_bounded" not in {found.key for found in usual.moved}
+
+
+def test_what_changed_for_good_is_said_in_its_order(planted: tuple[Run, StepSummary]) -> None:
+    """The same change points as before a fall; a metric that went back has not changed for good."""
+    run, summary = planted
+    rng = np.random.default_rng(1)
+    steps = np.arange(60)
+    values = summary.values.iloc[np.zeros(60, dtype=int)].set_axis(pd.Index(steps, name="step"))
+    values = values.assign(
+        grad_norm=np.where(steps < 25, 1.0, 4.0) * (1 + 0.02 * rng.standard_normal(60)),
+        entropy=np.where(steps < 40, 1.0, 0.3) * (1 + 0.02 * rng.standard_normal(60)),
+        kl_k3=np.where(steps == 55, 9.0, 1.0) * (1 + 0.02 * rng.standard_normal(60)),
+        version_lag=0.0,
+    )
+    found = explain(run, replace(summary, values=values), 45, 59)
+    assert [(course.label, shift.first) for course, shift in found.order] == [("gradient norm", 25), ("entropy", 40)]
+    text = " ".join(line.text for line in sentences(found))
+    assert "For good, gradient norm rose from" in text and "in step 25; then entropy fell from" in text
+    assert not any(word in text for word in ("because", "cause"))
