@@ -15,7 +15,7 @@ from ratioscope.analysis.findings.cause import Family, Suspect, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.watched import WatchedCourse, capital, changed
+from ratioscope.analysis.findings.watched import WatchedCourse, begun_with, changed
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
@@ -53,7 +53,7 @@ class Moved:
 
     def dated(self, key: str, shift: Shift) -> str:
         """What a metric did, and when, as a sentence begins."""
-        return capital(self.courses[key].dated(shift))
+        return begun_with(self.courses[key].dated(shift))
 
 
 @rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
@@ -233,7 +233,7 @@ def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
         text += f" Or: {named}." + (f" Log {listed(deciding[:2])} to decide." if deciding else "")
     if clauses[1:]:
         told = "; ".join(clauses[1:4])
-        text += f" {capital(told)}."
+        text += f" {begun_with(told)}."
     beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
     return f"{text} Also: {'; '.join(beside)}." if beside else text
 

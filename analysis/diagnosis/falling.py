@@ -45,6 +45,8 @@ _FEWEST_STRAYED = 20
 _SMALLEST = 1e-3
 """A smallest ratio above it is usual on old data."""
 _FEWEST_PROMPTS = 8
+_CLEAR = 4.0
+"""Standard errors between the means of the first and the last values."""
 _FIT = 0.99
 """R² of the reward on its parts from which they are its parts."""
 _RATIO: tuple[tuple[str, ...], ...] = (("logp_current",), SAMPLED)
@@ -107,6 +109,12 @@ def _begun(evidence: RunEvidence, steps: Sequence[int]) -> list[int]:
     if fall is None or {*steps} & {*_well(evidence, fall)}:
         return []
     return [step for step in steps if fall.best_step < step <= fall.found]
+
+
+def _noise(series: "pd.Series[float]", few: int) -> float:
+    """Standard deviation of one value: by successive differences, and about the means of the first and last values."""
+    around = sqrt(float(series.head(few).var() + series.tail(few).var()) / 2)
+    return max(around, float(np.nan_to_num(own_noise(series))))
 
 
 def _rise(evidence: RunEvidence, key: str, clause: str) -> MarkReading | None:
@@ -307,8 +315,8 @@ def reward_against_evaluation(evidence: RunEvidence) -> MarkReading | None:
     after = reward[(at >= fall.found) & (at <= int(fall.low.index[-1]))]
     if len(before) < _FEW or len(after) < _FEW:
         return None
-    noise = own_noise(reward)
-    error = float(noise * np.sqrt(1 / len(before) + 1 / len(after)))
+    noise = _noise(reward, min(len(before), len(after)))
+    error = noise * sqrt(1 / len(before) + 1 / len(after))
     moved, of_evaluation = float(after.mean() - before.mean()), fall.after - fall.best
     if not error > 0 or moved < -2 * error:
         return MarkReading(0.0, "")
@@ -331,7 +339,7 @@ def lengths_moved(evidence: RunEvidence) -> MarkReading | None:
     if fall is None or len(lengths) < 3 * few or not (lengths > 0).all():
         return None
     first, last = lengths.head(few), lengths.tail(few)
-    clear = abs(last.mean() - first.mean()) > 3 * own_noise(lengths) * np.sqrt(2 / few)
+    clear = abs(last.mean() - first.mean()) > _CLEAR * _noise(lengths, few) * sqrt(2 / few)
     clause = f"response length went from {number(float(first.mean()))} to {number(float(last.mean()))} tokens"
     return MarkReading(abs(log(last.mean() / first.mean())) if clear else 0.0, clause)
 
@@ -383,10 +391,14 @@ def fell_beyond_the_bound(evidence: RunEvidence) -> MarkReading | None:
     drop = beyond_bound(evidence.summary, fall, span)
     if drop is None:
         return MarkReading(0.0, "")
-    share = CATALOGUE[fall.metric].share
-    size, bound = (level(value, share=share) for value in (drop.size, drop.bound))
+    size, bound = (_amount(value, share=CATALOGUE[fall.metric].share) for value in (drop.size, drop.bound))
     clause = f"it fell by {size} from step {drop.first} to {drop.last}, and the updates between can do {bound} at most "
     return MarkReading(drop.times, f"{clause}on the batch's prompts", (drop.last,), ("logp_new",))
+
+
+def _amount(value: float, *, share: bool) -> str:
+    """A difference of two levels."""
+    return f"{number(100 * value, digits=2)} points" if share else number(value, digits=2)
 
 
 @mark(needs=(("sequences.reward",), ("sequences.environment", "sequences.prompt_id")), limit=0.5)
@@ -517,7 +529,7 @@ def _dominating(parts: pd.DataFrame) -> tuple[str, dict[str, float]]:
     return name, {str(key): float(value) for key, value in parts.loc[name].to_dict().items()}
 
 
-@mark(needs=(("advantage",), ("sequences.reward",)), limit=3.0)
+@mark(needs=(("advantage",), ("sequences.reward",)), limit=_CLEAR)
 def that_part_rises(evidence: RunEvidence) -> MarkReading | None:
     """The part of the reward that carries most of the advantages rises while the level falls; in standard errors."""
     parts, fall = _parts(evidence), fall_seen(evidence)
@@ -530,7 +542,7 @@ def that_part_rises(evidence: RunEvidence) -> MarkReading | None:
     if len(series) < 3 * few:
         return None
     first, last = float(series.head(few).mean()), float(series.tail(few).mean())
-    error = own_noise(series) * np.sqrt(2 / few)
+    error = _noise(series, few) * sqrt(2 / few)
     clause = f"{name} rose from {number(first, digits=2)} to {number(last, digits=2)}"
     return MarkReading(float((last - first) * np.sign(part["weight"]) / error) if error > 0 else nan, clause)
 

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.falling import fall_seen
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.catalogue import CATALOGUE
 
 _WINDOW = 10
 """Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a
@@ -129,6 +131,48 @@ def entropy_has_collapsed(evidence: RunEvidence) -> Finding | None:
         + "add an entropy bonus or a KL penalty, or raise the temperature and log the log-probs at that temperature.",
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,
+    )
+
+
+_FAR = 2.0
+"""Nats per token from the reference that no healthy run comes to: 0.7 is the most of those that learn their task."""
+_GROWN = 1.5
+
+
+@rule("far_from_reference", order=265, page="overview", group=None, words="far from the reference", cause=False)
+def policy_is_far_from_reference(evidence: RunEvidence) -> Finding | None:
+    """KL to the reference, or to the initial policy, is large and grows, while staleness stays below its limit.
+
+    Where something fell, the finding of the fall says it.
+    """
+    if fall_seen(evidence) is not None:
+        return None
+    known = (evidence.values[key].dropna() for key in ("kl_to_reference", "kl_to_initial"))
+    kl = next((series for series in known if len(series) >= 2 * _WINDOW), None)
+    level = evidence.facts.staleness
+    if kl is None or not level.n_known or level.over:
+        return None
+    reached, middle = float(kl.tail(_FEWEST).median()), float(kl.iloc[len(kl) // 3 : -len(kl) // 3].median())
+    if reached < _FAR or reached < _GROWN * middle:
+        return None
+    unseen = not evidence.values["eval_accuracy"].notna().any()
+    return Finding(
+        severity=Severity.NOTICE,
+        sentence=f"{CATALOGUE[str(kl.name)].label} grew to {number(reached, digits=2)} nats per token, while staleness "
+        f"is {number(level.mean, digits=2)}.",
+        metric=str(kl.name),
+        steps=steps_of(kl[kl > _FAR]),
+        numbers=(evidence.latest(str(kl.name)),),
+        why="Ratios compare the policy with its sampler, and cannot show how far both have gone from the reference. "
+        + (
+            "Evaluation is not logged, so over-optimisation of the reward is open."
+            if unseen
+            else "Evaluation accuracy has not fallen so far."
+        ),
+        do=("Log eval_accuracy. " if unseen else "")
+        + "Read responses for what the reward pays for; raise the KL penalty if they got worse.",
+        source="LightRFT #53",
+        limit=_FAR,
     )
 
 

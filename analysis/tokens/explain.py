@@ -25,7 +25,7 @@ from ratioscope.analysis.findings.watched import (
     OF_TABLES,
     WATCHED_METRICS,
     WatchedCourse,
-    capital,
+    begun_with,
     changed,
     course_of,
     watched,
@@ -299,7 +299,7 @@ def sentences(found: Explanation) -> list[Said]:
         lines.append(said(f"Of {of}, {'; '.join(parts)}."))
     if found.setting:
         lines.append(said(f"{'; '.join(map(_setting, found.setting))}.", found.by))
-    return [Said(capital(line.text), line.metric, line.first, line.last) for line in lines]
+    return [Said(begun_with(line.text), line.metric, line.first, line.last) for line in lines]
 
 
 def _alone(moved: MovedMetric) -> int | None:

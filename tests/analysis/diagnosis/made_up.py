@@ -121,6 +121,7 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
         made_up(zero_advantage_group_fraction=first(4, 1.0, 0.3)),
     ),
     "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
+    "far_from_reference": (made_up(kl_to_initial=5 * RAMP), made_up(kl_to_initial=5 * RAMP, s_k_bounded=0.3)),
     "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
     "reward_setback": (
         made_up(eval_accuracy=between(20, 30, 0.5, 0.2)),

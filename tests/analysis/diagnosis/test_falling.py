@@ -1,0 +1,201 @@
+"""Causes of a fall: each on a run made with it, and silent on the same fall with the same sign all along."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ratioscope.analysis.diagnosis import diagnose
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.findings.cause import CAUSES, Family, rivals
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.metrics import COUNTS
+from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.catalogue import CATALOGUE
+from tests.making.runs import Step, plain_step, write_run
+
+Series = np.ndarray[Any, Any]
+STEPS, BEST, FALL = 60, 30, 45
+HEALTHY = {
+    "s_k_bounded": 0.05, "s_k_engine_bounded": 0.002, "u_k": 0.02, "ratio_min": 0.3, "ratio_max": 3.0, "kl_k3": 0.01,
+    "kl_to_initial": 0.2, "entropy": 1.0, "response_length": 100.0, "version_lag": 2.0, "grad_norm": 1.0,
+    "clip_fraction": 0.1, "ess_token": 0.9, "n_tokens": 1000.0, "n_sequences": 100.0, "n_invalid_nan": 0.0,
+}  # fmt: skip
+
+
+def fallen(steps: dict[str, Series] | None = None, accuracy: Series | None = None, **series: Any) -> RunEvidence:
+    """Evaluation accuracy rises to step 30 and has fallen at step 45; metrics are noise of 2 % but for some."""
+    rng = np.random.default_rng(0)
+    x = np.arange(STEPS)
+    values = pd.DataFrame(np.nan, index=pd.Index(x, name="step"), columns=[*COUNTS, *CATALOGUE])
+    for key, value in (HEALTHY | series).items():
+        values[key] = value * (1 + 0.02 * rng.standard_normal(STEPS)) if np.ndim(value) == 0 and value else value
+    if accuracy is None:
+        accuracy = np.interp(x, [0, BEST, BEST + 5, FALL, STEPS], [0.3, 0.7, 0.68, 0.2, 0.2])
+    values["eval_accuracy"] = np.where(x % 5 == 0, accuracy, np.nan)
+    table = pd.DataFrame(steps or {}, index=values.index)
+    return RunEvidence(StepSummary(values, values - 0.02, values + 0.02, {}, pd.DataFrame(), table))
+
+
+def after(step: int, before: float, then: float) -> Series:
+    return np.where(np.arange(STEPS) < step, before, then)
+
+
+def causes(evidence: RunEvidence) -> list[str]:
+    """The leading cause of each set, the likeliest first."""
+    return [each[0].cause.name for each in rivals(Family.FALL, evidence)]
+
+
+def fall_in(evidence: RunEvidence) -> Finding:
+    found = diagnose(evidence.summary, evidence.run)
+    return next(each for each in found if each.rule in ("reward_collapse", "reward_setback"))
+
+
+def test_nothing_is_named_where_nothing_changed() -> None:
+    assert causes(fallen()) == []
+    fall = fall_in(fallen())
+    assert fall.unexplained and fall.why.startswith("No early warning in update drift, staleness"), fall.why
+    assert fall.do.endswith("evaluate more often, so that the fall can be dated.")
+
+
+# By cause: what is made so between the best level and the fall, and the same all along.
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "update_too_large": ({"u_k": after(36, 0.02, 0.3)}, {"u_k": 0.3}),
+    "data_too_old": ({"s_k_bounded": after(36, 0.05, 0.4)}, {"s_k_bounded": 0.4}),
+    "mismatch_grows": ({"s_k_engine_bounded": after(36, 0.002, 0.1)}, {"s_k_engine_bounded": 0.1}),
+    "entropy_gone": ({"entropy": after(36, 1.0, 0.02)}, {"entropy": 0.02}),
+    "over_optimisation": ({"kl_to_initial": after(36, 0.2, 3.0)}, {"kl_to_initial": 3.0}),
+    "learning_rate_step": (
+        {"steps": {"learning_rate": after(36, 1e-6, 3e-6)}},
+        {"steps": {"learning_rate": np.linspace(1e-7, 3e-6, STEPS)}},
+    ),
+    "not_finite": (
+        {"steps": {"grad_norm": np.where(np.arange(STEPS) == 36, np.inf, 1.0)}},
+        {"steps": {"grad_norm": np.where(np.arange(STEPS) % 10 == 0, np.inf, 1.0)}},
+    ),
+    "scorer_or_prompts_changed": (
+        {"accuracy": after(43, 0.7, 0.1), "u_k": 1e-5}, {"accuracy": after(43, 0.7, 0.1), "u_k": 0.02},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CHANGES)
+def test_what_changed_before_the_fall_is_its_cause(cause: str) -> None:
+    changed, _ = CHANGES[cause]
+    evidence = fallen(**changed)
+    assert causes(evidence) == [cause]
+    fall = fall_in(evidence)
+    assert fall.of_cause == cause and not fall.unexplained
+    assert fall.why.startswith(f"Likely cause: {CAUSES[cause].words[0].lower()}{CAUSES[cause].words[1:]} ("), fall.why
+    assert all(len(sentence.split()) <= 45 for sentence in fall.why.split(". "))
+
+
+@pytest.mark.parametrize("cause", CHANGES)
+def test_what_was_so_at_the_best_level_is_no_cause(cause: str) -> None:
+    _, standing = CHANGES[cause]
+    evidence = fallen(**standing)
+    assert causes(evidence) == []
+    assert not fall_in(evidence).why.startswith("Likely cause")
+
+
+def test_a_run_that_does_not_fall_has_no_cause_of_a_fall() -> None:
+    level = np.full(STEPS, 0.7)
+    for changed, _ in CHANGES.values():
+        assert causes(fallen(**(changed | {"accuracy": level}))) == []
+
+
+def test_what_comes_after_the_fall_is_no_cause() -> None:
+    late = {"u_k": after(50, 0.02, 0.3), "kl_to_initial": after(50, 0.2, 3.0), "entropy": after(50, 1.0, 0.02)}
+    assert causes(fallen(**late)) == []
+
+
+def test_a_fall_beyond_the_bound_is_no_update_s() -> None:
+    """Whatever else has changed: the policy cannot have done it."""
+    both = fallen(
+        accuracy=after(43, 0.7, 0.1), u_k=1e-5, kl_to_initial=after(36, 0.2, 3.0), entropy=after(36, 1.0, 0.02)
+    )
+    assert causes(both) == ["scorer_or_prompts_changed"]
+    fall = fall_in(both)
+    assert "fell by 60 points from step 40 to 45" in fall.why and "at most on the batch's prompts" in fall.why
+    assert "Score an earlier checkpoint again" in fall.do
+
+
+def test_random_falls_have_no_cause_in_one_of_fifty() -> None:
+    """Noise of any size and persistence in everything that is watched, below the limits."""
+    rng = np.random.default_rng(5)
+    blamed = 0
+    for _ in range(150):
+        persistence, size = rng.choice([0.0, 0.5, 0.8]), rng.uniform(0.02, 0.4)
+        made = {}
+        for key, level in HEALTHY.items():
+            if not key.startswith("n_") and key != "version_lag":
+                noise = rng.standard_normal(STEPS)
+                for step in range(1, STEPS):
+                    noise[step] = persistence * noise[step - 1] + np.sqrt(1 - persistence**2) * noise[step]
+                made[key] = level * np.exp(size * noise)
+        blamed += bool(causes(fallen(**made)))
+    assert blamed <= 3, blamed
+
+
+def step_of_run(number: int, rng: np.random.Generator, **how: Any) -> Step:
+    """16 groups of 4 responses of 10 tokens; `how` gives rewards, parts, ratios."""
+    n, length = 64, 10
+    sequence = np.repeat(np.arange(n), length)
+    group = sequence // 4
+    task = (rng.random(n) < how["task"]).astype(float)
+    task[how["constant"]] = 0.0
+    extra = 0.02 * rng.standard_normal(n) + how["extra"]
+    reward = task + extra
+    by_group = reward.reshape(-1, 4)
+    advantage = ((by_group - by_group.mean(1, keepdims=True)) / (by_group.std(1, keepdims=True) + 1e-6)).ravel()
+    behavior = -rng.uniform(0.5, 2.0, n * length)
+    current = behavior + 0.02 * rng.standard_normal(n * length)
+    new = current + 0.2 * rng.standard_normal(n * length)
+    step = plain_step(behavior, current, new, number=number, sequence=sequence, group=group,
+                      advantage=advantage[sequence], behavior_version=np.full(n * length, number))  # fmt: skip
+    texts = {"reward": reward, "reward_task": task, "reward_format": extra, "prompt_id": np.arange(n) // 4}
+    return Step(
+        number, step.tokens, step.sequences | texts, {"eval_accuracy": how["accuracy"], "policy_version": number}
+    )
+
+
+@pytest.mark.parametrize(("share", "rises", "found"), [(0.75, True, True), (0.75, False, False), (0.0, True, False)])
+def test_a_part_of_the_reward_that_is_learned_in_place_of_the_task(
+    tmp_path: Path, share: float, *, rises: bool, found: bool
+) -> None:
+    """Groups whose task reward is constant, or none; a part that rises, or stays."""
+    rng = np.random.default_rng(7)
+    steps = []
+    for number in range(40):
+        level = 0.5 if number < 25 else 0.1
+        constant = np.repeat(rng.random(16) < share, 4)
+        extra = 0.003 * number if rises else 0.0
+        steps.append(step_of_run(number, rng, task=level, constant=constant, extra=extra, accuracy=level))
+    run = open_run(write_run(tmp_path / "run", steps))
+    evidence = RunEvidence(summarise(run), run)
+    assert ("reward_part_dominates" in causes(evidence)) is found
+    fall = fall_in(evidence)
+    assert ("reward_format carries" in fall.why) is (share > 0)
+    if share and not found:
+        assert "All along: reward_format carries" in fall.why and "First suspect: a part" in fall.do
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_fall_of_the_mixture_is_told_from_one_of_every_prompt(tmp_path: Path, *, same: bool) -> None:
+    """Half of the prompts are hard; later nearly all are. The same prompts earn the same, or all earn less."""
+    rng = np.random.default_rng(8)
+    steps = []
+    for number in range(60):
+        late = number >= 35
+        hard = np.repeat(rng.random(16) < (0.9 if late and same else 0.3), 4)
+        level = np.where(hard, 0.05, 0.95) * (1.0 if same or not late else 0.2)
+        step = step_of_run(number, rng, task=level, constant=np.zeros(64, dtype=bool), extra=0.0, accuracy=None)
+        prompts = np.repeat(rng.integers(0, 20, 16), 4) + 100 * hard
+        steps.append(Step(number, step.tokens, step.sequences | {"prompt_id": prompts}, {"policy_version": number}))
+    run = open_run(write_run(tmp_path / "run", steps))
+    evidence = RunEvidence(summarise(run), run)
+    assert ("prompts_changed" in causes(evidence)) is same
+    assert ("The mixture of prompts changed" in fall_in(evidence).why.replace("the mix", "The mix")) is same
