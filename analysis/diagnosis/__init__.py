@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ratioscope.analysis.diagnosis import (
     absence,
     clipping,
+    drop,
     learning,
     log,
     regime,
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 # Importing a module declares its rules.
-_MODULES = (absence, clipping, learning, log, regime, sampler, staleness, support, trust_region, update, weights)
+_MODULES = (absence, clipping, drop, learning, log, regime, sampler, staleness, support, trust_region, update, weights)
 
 
 def diagnose(
@@ -52,8 +53,7 @@ def diagnose(
 ) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 
-    Where the linter found the log broken, that is the only one, beside what is not there: the others would be about
-    the damage.
+    Those that rest on columns which the linter found broken are held back: they would be about the damage.
 
     Args:
         run: where the summary is from: its manifest and tokens allow more rules.
@@ -69,8 +69,6 @@ def diagnose(
     explained = frozenset[str]().union(*(RULES[name].explains for name in found), *(each.explains for each in causes))
     findings = [finding for name, finding in found.items() if name not in explained]
     findings.sort(key=lambda finding: -finding.severity)
-    findings = [with_cause(finding, findings, evidence) for finding in findings]
-    if broken := found.get(log.log_is_broken.name):
-        absent = [finding for finding in findings if RULES[finding.rule].absence]
-        findings = [*absent, log.held_back(broken, len(findings) - 1 - len(absent))]
+    findings = log.undamaged(findings, evidence)
+    findings = [log.without_cause(with_cause(finding, findings, evidence), evidence) for finding in findings]
     return sorted(findings, key=lambda finding: -finding.severity)

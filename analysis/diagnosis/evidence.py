@@ -57,6 +57,11 @@ class RunEvidence(Evidence):
     def values(self) -> pd.DataFrame:
         return self.summary.values
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the run may still be stopped."""
+        return self.run is not None and self.run.status == "running"
+
     @cached_property
     def setup(self) -> Setup:
         """What was run, as far as the manifest says it."""

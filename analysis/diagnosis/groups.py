@@ -13,7 +13,7 @@ from ratioscope.analysis.summary.summary import StepSummary
 
 
 def _of_level(name: str, level: DriftLevel) -> str:
-    return "" if level.over else at_most(name, level)
+    return "" if level.largest > level.limit else at_most(name, level)
 
 
 def _tails(summary: StepSummary, facts: Facts) -> str:
@@ -37,15 +37,17 @@ def _signal(summary: StepSummary, _: Facts) -> str:
 class Group(Enum):
     """A kind of trouble: its metric and its sentence, in the order in which it is said what is fine."""
 
-    STALENESS = ("s_k_bounded", lambda _, facts: _of_level("staleness", facts.staleness))
-    UPDATE = ("u_k", lambda _, facts: _of_level("update drift", facts.update))
-    TAILS = ("khat_token", _tails)
-    CLIP = ("clip_fraction", _clipped)
-    ENTROPY = ("entropy", _entropy)
-    SIGNAL = ("zero_advantage_group_fraction", _signal)
+    STALENESS = ("s_k_bounded", "staleness", lambda _, facts: _of_level("staleness", facts.staleness))
+    UPDATE = ("u_k", "update", lambda _, facts: _of_level("update drift", facts.update))
+    TAILS = ("khat_token", "weights", _tails)
+    CLIP = ("clip_fraction", "clipping", _clipped)
+    ENTROPY = ("entropy", "entropy", _entropy)
+    SIGNAL = ("zero_advantage_group_fraction", "signal", _signal)
 
-    def __init__(self, metric: str, fine: Callable[[StepSummary, Facts], str]) -> None:
+    def __init__(self, metric: str, question: str, fine: Callable[[StepSummary, Facts], str]) -> None:
         self.metric = metric
         """Catalogue key of what has to be known before it is called fine."""
+        self.question = question
+        """The key in `QUESTIONS` of the columns that its rules need."""
         self.fine = fine
         """What is said where no rule speaks; empty: there is nothing to find fault with, and nothing to call fine."""

@@ -59,6 +59,11 @@ class Limits:
         return 2 * self.reward_fall
 
     @property
+    def reward_lowered(self) -> float:
+        """Share of its level: what ends lower by so much, beyond noise, without a fall, has declined."""
+        return self.reward_fall / 2
+
+    @property
     def update(self) -> float:
         """ε/2, total variation: how far an update with a clip of width ε may move the policy."""
         return self.epsilon / 2

@@ -75,6 +75,14 @@ def level(value: float, *, share: bool) -> str:
     return percent(value) if share else number(value)
 
 
+def level_change(before: float, after: float, *, share: bool) -> str:
+    """From one level to another: "80 → 27 %" of a share; the decimal that tells them apart, where there is one."""
+    if not share:
+        return f"{number(before)} → {number(after)}"
+    digits = 0 if round(100 * before) != round(100 * after) or before == after else 1
+    return f"{100 * before:.{digits}f} → {100 * after:.{digits}f} %"
+
+
 def half_width(width: float, *, share: bool) -> str:
     """Of an interval of a level: "±4.3 points" of a share."""
     return f"±{number(100 * width, digits=2)} points" if share else f"±{number(width, digits=2)}"

@@ -57,10 +57,10 @@ def between(start: int, end: int, value: float, meanwhile: float) -> np.ndarray[
     return np.where((np.arange(STEPS) < start) | (np.arange(STEPS) >= end), value, meanwhile)
 
 
-def remark_of(severity: Severity) -> Finding:
-    """Something that the linter found."""
+def remark_of(severity: Severity, column: str = "logp_current", steps: tuple[int, ...] = ()) -> Finding:
+    """Something that the linter found; of all steps where none is named."""
     numbers = (Number("rows", 30.0),)
-    return Finding("logp_new is late.", severity, "Shift it.", numbers, (3, 4), ("logp_new",), rule="shifted")
+    return Finding(f"{column} is late.", severity, "Shift it.", numbers, steps, (column,), rule="shifted")
 
 
 RAMP = np.linspace(0, 1, STEPS)
@@ -77,7 +77,11 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     ),
     "log_broken": (
         replace(made_up(), remarks=[remark_of(Severity.WARNING), remark_of(Severity.CRITICAL)]),
-        replace(made_up(), remarks=[remark_of(Severity.WARNING)]),
+        replace(made_up(), remarks=[remark_of(Severity.CRITICAL, steps=(3, 4))]),
+    ),
+    "log_broken_in_part": (
+        replace(made_up(), remarks=[remark_of(Severity.CRITICAL, "advantage")]),
+        replace(made_up(), remarks=[remark_of(Severity.WARNING, "advantage")]),
     ),
     "sampler_not_following": (
         made_up(s_k_bounded=0.4 * RAMP, version_lag=1.0),
@@ -123,6 +127,7 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
     "far_from_reference": (made_up(kl_to_initial=5 * RAMP), made_up(kl_to_initial=5 * RAMP, s_k_bounded=0.3)),
     "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
+    "reward_drop": (made_up(eval_accuracy=first(59, 0.5, 0.2)), made_up(eval_accuracy=first(59, 0.5, 0.4))),
     "reward_setback": (
         made_up(eval_accuracy=between(20, 30, 0.5, 0.2)),
         made_up(eval_accuracy=between(20, 22, 0.5, 0.2)),

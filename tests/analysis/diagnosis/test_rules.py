@@ -93,17 +93,45 @@ def test_no_rule_fails_on_a_run_of_one_step(tmp_path: Path) -> None:
         rule(evidence)
 
 
-def test_a_broken_log_is_the_only_finding() -> None:
-    """What is held back is counted; a warning of the linter holds nothing back."""
-    summary = made_up(s_k_bounded=0.45, u_k=0.15).summary
-    found = diagnose(summary)
-    assert len(found) > 1
-    (broken,) = diagnose(summary, remarks=[remark_of(Severity.CRITICAL)])
-    assert (broken.rule, broken.severity, broken.steps) == ("log_broken", Severity.CRITICAL, (3, 4))
-    assert broken.sentence == "The log is broken: logp_new is late."
-    assert f"{len(found)} other findings are held back" in broken.why
+def test_what_rests_on_broken_columns_is_held_back_and_counted() -> None:
+    """A warning of the linter holds nothing back, nor does a fault of a few steps."""
+    summary = made_up(s_k_bounded=0.45, u_k=0.15, entropy=np.exp(-3 * RAMP), eval_accuracy=first(30, 0.5, 0.2)).summary
+    found = [each.rule for each in diagnose(summary)]
+    assert len(found) > 3
+    broken, *others = diagnose(summary, remarks=[remark_of(Severity.CRITICAL)])
+    assert (broken.rule, broken.severity) == ("log_broken", Severity.CRITICAL)
+    assert broken.sentence == "The log is broken: logp_current is late."
+    assert [each.rule for each in others] == ["reward_collapse", "entropy_collapse"]
+    assert f"{len(found) - 2} other findings are held back until logp_current is mended" in broken.why
+    # Rewards are whole, what else changed is not known.
+    assert others[0].unexplained and "broken" in others[0].why and others[0].cause == ""
     doubted = diagnose(summary, remarks=[remark_of(Severity.WARNING)])
-    assert [each.rule for each in doubted] == [each.rule for each in found]
+    assert [each.rule for each in doubted] == found
+
+
+def test_a_fault_of_few_rows_or_of_one_column_holds_back_what_rests_on_it() -> None:
+    summary = made_up(s_k_bounded=0.25, zero_advantage_group_fraction=0.7).summary
+    found = {each.rule for each in diagnose(summary)}
+    for remark, held in (
+        (remark_of(Severity.CRITICAL, steps=(3, 4)), set()),
+        (remark_of(Severity.CRITICAL, "advantage"), {"zero_signal"}),
+    ):
+        said = {each.rule: each for each in diagnose(summary, remarks=[remark])}
+        assert said.keys() == (found - held) | {"log_broken_in_part"}
+        about = said["log_broken_in_part"]
+        assert about.severity is Severity.WARNING and "What does not rest on the broken columns is judged." in about.why
+        assert ("1 other finding is held back until advantage is mended" in about.why) is bool(held)
+
+
+def test_a_drop_is_said_at_once_and_until_it_is_made_up() -> None:
+    """It stays said while the level is low, and the collapse takes its place once it lasts."""
+    said = []
+    for end in range(50, 60):
+        course = np.where(np.arange(60) < 52, 0.8, np.where(np.arange(60) < 54, 0.3, 0.45))
+        series = np.where(np.arange(60) <= end, course, np.nan)
+        found = {each.rule for each in diagnose(made_up(eval_accuracy=series).summary)}
+        said.append(sorted(found & {"reward_drop", "reward_collapse"}))
+    assert said == [[]] * 2 + [["reward_drop"]] * 2 + [["reward_collapse"]] * 6
 
 
 def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:

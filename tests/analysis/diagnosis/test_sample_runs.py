@@ -47,7 +47,7 @@ WARNINGS = {
     "sync_interval20-reinforce-seed0": {"reward_setback", "zero_signal"},
     "sync_interval20-reinforce-lr0.0003-seed0": {"reward_collapse", "staleness_high", "zero_signal"},
     "sync_interval20-reinforce-seed1": {"reward_setback", "staleness_high", "zero_signal"},
-    "sync_offset10-reinforce-seed0": {"reward_setback"},
+    "sync_offset10-reinforce-seed0": {"reward_drop", "reward_setback"},
 }
 # What is said besides, where nothing need be wrong: a loss that does not multiply by the ratio pays for no heavy tail,
 # and a run that has learned its task has few groups left with a signal.
