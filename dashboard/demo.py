@@ -14,7 +14,7 @@ from ratioscope.run_format.manifest import WARM_START, Manifest
 # What one can see meanwhile, in which sample run, and its icon. The packages hold these runs.
 GUIDED = (
     ("A collapse", "sync_interval20-reinforce-lr0.0003-seed0", ":material/trending_down:"),
-    ("A healthy run", "sync_interval20-grpo-seed0", ":material/check_circle:"),
+    ("A run that learns", "sync_interval20-grpo-seed0", ":material/check_circle:"),
     ("An engine that differs", "mismatch-grpo-seed0", ":material/compare_arrows:"),
 )
 

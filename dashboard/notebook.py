@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.overview.lights import lights_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
@@ -52,6 +53,11 @@ class OpenRun:
         """What `ratioscope diagnose` finds, worst first."""
         return self._opened.findings
 
+    @property
+    def lights(self) -> dict[str, str]:
+        """Learning, Off-policy and Log, each in a word; `verdict` says more."""
+        return {light.name: light.state.word for light in lights_of(self._opened)}
+
     def metric(self, key: str) -> pd.DataFrame:
         """A metric over the steps: value, low and high of its 95 % interval, and the text of its note.
 
@@ -67,7 +73,7 @@ class OpenRun:
 
     @property
     def verdict(self) -> str:
-        """What happened, since when, why, what to change and how sure that is, a line each."""
+        """The three lights, what happened, since when, why, what to change and how sure that is, a line each."""
         return "\n".join(f"{question} {sentence}" for question, sentence in subject_of(self._opened).verdict.pairs)
 
     @property

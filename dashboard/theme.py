@@ -104,6 +104,11 @@ SEVERITY_ICON = {
     Severity.CRITICAL: ":material/error:",
 }
 
+SEVERITY_COLOUR = {
+    Severity.NONE: "green", Severity.NOTICE: "blue", Severity.WARNING: "orange", Severity.CRITICAL: "red"
+}  # fmt: skip
+"""By Streamlit's name of it, which has a shade for either mode; always beside an icon and a word."""
+
 # Lines of metrics, by the colour that a catalogue entry names: where a metric is about one policy pair, it has that
 # pair's colour.
 PALETTE = {

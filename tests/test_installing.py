@@ -319,7 +319,7 @@ def test_a_server_draws_a_page_and_imports_nothing_from_the_working_folder(tmp_p
         with subprocess.Popen(command, **options) as server:  # type: ignore[call-overload]
             try:
                 await_server(f"http://127.0.0.1:{port}", server, output)
-                assert "Is this run healthy?" in page(port, "overview", "run=one")
+                assert "can its log be trusted?" in page(port, "overview", "run=one")
             finally:
                 server.terminate()
 

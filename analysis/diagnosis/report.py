@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ratioscope.analysis.diagnosis.absence import not_seen
-from ratioscope.analysis.diagnosis.log import log_is_broken
+from ratioscope.analysis.diagnosis.log import log_is_broken, log_is_broken_in_part
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import logged
@@ -23,8 +23,8 @@ def diagnosis_text(opened: Opened) -> str:
     if not lines:
         n = len(opened.summary.values)
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
-    broken = any(finding.rule == log_is_broken.name for finding in opened.findings)
-    if not broken and opened.problems:
+    told = {log_is_broken.name, log_is_broken_in_part.name} & {finding.rule for finding in opened.findings}
+    if opened.problems and not told:
         lines.append(log_verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")

@@ -71,6 +71,10 @@ _FEW_TURNS = 3
 _LEVEL = 0.05
 _LEAST = {"eval_accuracy": 0.01}
 _TIMES = {"eval_accuracy": "evaluations", "reward": "steps"}
+_LEAST_VALUES = {"eval_accuracy": 4, "reward": 10}
+"""With fewer there is no trend."""
+_CLEAR = 3.0
+"""Standard deviations of a difference that chance does not make."""
 
 
 def learning(summary: StepSummary, limits: Limits) -> str:
@@ -82,24 +86,6 @@ def learning(summary: StepSummary, limits: Limits) -> str:
     return next(filter(None, told), "")
 
 
-def is_unsteady(summary: StepSummary) -> bool:
-    """Whether evaluation accuracy, or the reward where there is none, goes up and down beyond its noise."""
-    return len(_learning_turns(summary)) > _FEW_TURNS
-
-
-def is_falling(summary: StepSummary) -> bool:
-    """Whether it came down last, beyond its noise; of a fall that is not made out yet, this is all that is known."""
-    turns = _learning_turns(summary)
-    return len(turns) > 1 and turns[-1] < turns[-2]
-
-
-def _learning_turns(summary: StepSummary) -> "list[Turn]":
-    metric = next((metric for metric in _TIMES if len(finite_values(summary, metric)) > 1), None)
-    if metric is None:
-        return []
-    return _turns(finite_values(summary, metric), _noise(summary, metric), _LEAST.get(metric, 0.0))[-1]
-
-
 def _learning(summary: StepSummary, metric: str) -> str:
     title, noise = CATALOGUE[metric].title, _noise(summary, metric)
     least, share = _LEAST.get(metric, 0.0), CATALOGUE[metric].share
@@ -109,6 +95,43 @@ def _learning(summary: StepSummary, metric: str) -> str:
 def _noise(summary: StepSummary, metric: str) -> float:
     known = bool((summary.high[metric] > summary.low[metric]).any())
     return noise_of_mean(summary, metric) if known else 0.0
+
+
+class LevelTrend(NamedTuple):
+    """Where a level began and where it is, and whether it moved beyond its noise."""
+
+    metric: str
+    clear: str
+    """"rose", "fell", or "" where neither is clear."""
+    start: float
+    end: float
+    n: int
+    """How many values there are."""
+
+
+def level_trend(summary: StepSummary) -> LevelTrend | None:
+    """The trend of evaluation accuracy, or of the training reward where there are few evaluations; None: too few.
+
+    The means of the first and the last third are compared, whose noise is that of the values' intervals or of their
+    successive differences, whichever is larger: a policy goes up and down more than its prompts.
+    """
+    for metric, least_values in _LEAST_VALUES.items():
+        series = finite_values(summary, metric)
+        if len(series) < least_values:
+            continue
+        deviation = np.nanmax([_noise(summary, metric) / -ndtri(_LEVEL / 2), own_noise(series), 0.0])
+        third = len(series) // 3
+        start, end = float(series.iloc[:third].mean()), float(series.iloc[-third:].mean())
+        least = max(_LEAST.get(metric, 0.0), _CLEAR * deviation * np.sqrt(2 / third))
+        if not deviation and start != end:
+            return None
+        clear = ("rose" if end > start else "fell") * bool(abs(end - start) > least)
+        _, points, *_ = _turns(series, 0.0, 0.0)
+        first, last = points[0].value, points[-1].value
+        if clear and (last > first) is (end > start):  # further apart than the means of thirds
+            start, end = first, last
+        return LevelTrend(metric, clear, start, end, len(series))
+    return None
 
 
 class Turn(NamedTuple):

@@ -27,11 +27,11 @@ def inventory(statuses: Sequence[str], worst: Iterable[Worst], *, unread: int = 
     if not known:
         return f"{text}."
     if not unread:
-        return f"{text}; {_health(known)}."
+        return f"{text}; {_findings(known)}."
     read = f"{len(known):,} of {len(known) + unread:,} read so far"
     sick = any(severity in (Severity.CRITICAL, Severity.WARNING) for severity, _ in known)
     # That none is critical is not known before all are read.
-    return f"{text}; {read}, of these {_health(known, partly=True)}." if sick else f"{text}; {read}."
+    return f"{text}; {read}, of these {_findings(known, partly=True)}." if sick else f"{text}; {read}."
 
 
 def _how_many_live(statuses: Sequence[str]) -> str:
@@ -41,7 +41,7 @@ def _how_many_live(statuses: Sequence[str]) -> str:
     return f"{live} of them live" if live else "not live" if len(statuses) == 1 else "none live"
 
 
-def _health(worst: list[Worst], *, partly: bool = False) -> str:
+def _findings(worst: list[Worst], *, partly: bool = False) -> str:
     critical = Counter(rule for severity, rule in worst if severity is Severity.CRITICAL)
     warnings = Counter(rule for severity, rule in worst if severity is Severity.WARNING)
     if critical:

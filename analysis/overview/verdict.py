@@ -1,7 +1,8 @@
-"""What a run comes to, as its page and its report say it: is it healthy, what happened, since when, why, what
-to change, how sure.
+"""What a run comes to, as its page and its report say it: three lights, what happened, since when, why, what to change,
+how sure.
 
-found = run_verdict(summary, findings, remarks, limits, setup=setup)
+found = run_verdict(summary, findings, remarks, limits)
+for light in found.lights: light.name, light.state.word, light.sentence
 for answer in found.answers: answer.question, answer.text, answer.finding
 found.fine                           # what rules looked at and found nothing about
 """
@@ -15,15 +16,15 @@ from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import LATEST
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
 from ratioscope.analysis.findings.fall import fall_of
-from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.verdict import counted_outcomes, mostly_unknown
-from ratioscope.analysis.overview.sentences import fine, grave, health, leading, overview_headline
+from ratioscope.analysis.overview.lights import Light, LightState, lights
+from ratioscope.analysis.overview.sentences import fine, grave, leading, overview_headline
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
-HEALTHY, WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
-    "Is it healthy?",
+WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What happened?",
     "Since when?",
     "Why?",
@@ -48,10 +49,9 @@ class Answer:
 class Verdict:
     """All that is said first of a run; of one without a grave finding what happened and how sure that is."""
 
-    health: str
-    """Is it healthy? It begins with yes, no or unknown."""
+    lights: tuple[Light, ...]
+    """Learning, Off-policy, Log."""
     answers: tuple[Answer, ...]
-    """To the other questions."""
     fine: str
     lead: Finding | None
     """The finding that says what happened."""
@@ -60,30 +60,34 @@ class Verdict:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Questions and answers."""
-        return ((HEALTHY, self.health), *((answer.question, answer.text) for answer in self.answers))
+        """The lights with their words, then questions and answers."""
+        return (
+            *((light.name, light.words) for light in self.lights),
+            *((answer.question, answer.text) for answer in self.answers),
+        )
 
 
 def run_verdict(
-    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Finding], limits: Limits
+    summary: StepSummary, findings: Sequence[Finding], remarks: Sequence[Finding], limits: Limits, *, live: bool = False
 ) -> Verdict:
     """The answers about a whole run, as rules look at all of it.
 
     Args:
         findings: of `diagnose`, worst first.
         remarks: of `lint`.
+        live: whether the run goes on.
     """
     facts, lead = facts_of(summary, limits), leading(findings)
-    healthy = health(summary, facts, findings, remarks)
+    shown = lights(summary, findings, remarks, limits, live=live)
     what = Answer(WHAT, overview_headline(summary, facts, findings, remarks), lead)
     if not facts.n_steps:
-        return Verdict(healthy, (what,), "", lead, None)
-    sure = Answer(SURE, _sure(summary, facts, lead, remarks))
+        return Verdict(shown, (what,), "", lead, None)
+    sure = Answer(SURE, _sure(summary, facts, lead, remarks, shown[-1]))
     told = fine(summary, facts, findings)
     if lead is None:
         doubts = [remark for remark in remarks if remark.is_problem]
         change = (Answer(CHANGE, _first(doubts[0].do)),) if doubts else ()
-        return Verdict(healthy, (what, *change, sure), told, None, None)
+        return Verdict(shown, (what, *change, sure), told, None, None)
     cause = _cause(lead, findings)
     answers = (
         what,
@@ -92,7 +96,7 @@ def run_verdict(
         Answer(CHANGE, _first(lead.do), lead),
         sure,
     )
-    return Verdict(healthy, answers, told, lead, cause)
+    return Verdict(shown, answers, told, lead, cause)
 
 
 def _first(text: str) -> str:
@@ -136,12 +140,12 @@ def _when(summary: StepSummary, finding: Finding) -> str:
     return f"From step {first} to {end}" + (", in every step" if whole else f", in {n} of these steps")
 
 
-def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding]) -> str:
+def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding], log: Light) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
     problems = [remark for remark in remarks if remark.is_problem]
     counts = counted_outcomes(remarks)
-    if any(problem.severity is Severity.CRITICAL for problem in problems):
-        trust = f"The log cannot be trusted as it is ({counts}): {problems[0].sentence.rstrip('.')}"
+    if log.state is LightState.BROKEN:
+        trust = f"The log is broken in part ({counts}): {problems[0].sentence.rstrip('.')}"
     elif problems:
         said_before = lead is None and facts.staleness.n_known  # it says what happened
         trust = f"With care ({counts})" + ("" if said_before else f": {problems[0].sentence.rstrip('.')}")

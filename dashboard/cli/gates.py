@@ -85,26 +85,28 @@ def diagnose(
     fail_on: Annotated[
         SeverityName | None,
         typer.Option(
-            help="Exit code 1 when a finding, or a problem of the log, has this severity or worse; default: only where "
-            "there is nothing to judge."
+            help="Exit code 1 when a light or a finding has this severity or worse; default: only where there is "
+            "nothing to judge."
         ),
     ] = None,
     thresholds: Thresholds = None,
     refuse_run_limits: RefuseRunLimits = False,
     quiet: Quiet = False,
 ) -> None:
-    """What is wrong with a run, why, and what to change.
+    """Does a run learn, how off-policy is it, can its log be trusted; what is wrong, why, and what to change.
 
-    The worst comes first.
+    Three lights, then the findings, the worst first.
 
-    --json prints an object: schema_version, run, thresholds, thresholds_moved (a sentence, or null), log, not_seen,
-    findings. Each finding has rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page.
+    --json prints an object: schema_version, run, lights, thresholds, thresholds_moved (a sentence, or null), log,
+    not_seen, findings. Each light has name (Learning, Off-policy, Log), state, severity, sentence. Each finding has
+    rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page.
     """
     from ratioscope.analysis.diagnosis.absence import nothing_to_judge
     from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import diagnosis_text, head_to_json
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import refuse_own
+    from ratioscope.analysis.overview.lights import lights_of, lights_text
     from ratioscope.dashboard.evidence import with_page
 
     if refuse_run_limits and not thresholds:
@@ -112,10 +114,14 @@ def diagnose(
     with working("Reading", quiet) as progress:
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
-    contents = head_to_json(found) | {"findings": [with_page(finding) for finding in found.findings]}
-    say_json(contents) if as_json else print_line(diagnosis_text(found))
-    severities = [finding.severity for finding in found.findings]
-    severities += [remark.severity for remark in found.problems]
+    shown = lights_of(found)
+    if as_json:
+        head = head_to_json(found)
+        contents = {"lights": [light.to_json() for light in shown]}
+        say_json(head | contents | {"findings": [with_page(finding) for finding in found.findings]})
+    else:
+        print_line(f"{lights_text(shown)}\n\n{diagnosis_text(found)}")
+    severities = [*(finding.severity for finding in found.findings), *(light.severity for light in shown)]
     failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)
     if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):
         raise typer.Exit(PROBLEMS_FOUND)

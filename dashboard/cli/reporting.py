@@ -62,7 +62,7 @@ def report(
     thresholds: Thresholds = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write the diagnosis of a run into one file: is it healthy, what was found, what to change; of several runs, how
+    """Write the diagnosis of a run into one file: three lights, what was found, what to change; of several runs, how
     they compare.
 
     HTML is one file that works offline, with interactive figures and their numbers. PDF and Markdown need Chromium.

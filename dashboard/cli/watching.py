@@ -78,7 +78,7 @@ def watch(
     A finding is reported once for a run, and again only when its severity rises, also over restarts of this command. A
     run that is not live is judged once. A log to be used with care is named on stderr and counts as a warning. An alert
     in a file or at a webhook is an object: text (all in one line), time, run, rule, severity, sentence, metric, limit,
-    steps (first and last), why, do, source, page.
+    steps (first and last), why, do, source, page, lights (state by name).
     """
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import read_limits
@@ -235,6 +235,7 @@ class Watcher:
         from ratioscope.analysis.diagnosis.rule import RULES
         from ratioscope.analysis.findings.news import alert_json, run_key
         from ratioscope.analysis.linter.verdict import log_verdict
+        from ratioscope.analysis.overview.lights import lights_of
         from ratioscope.analysis.summary.summary import Summariser
 
         summariser = watched.summariser or Summariser()
@@ -248,9 +249,11 @@ class Watcher:
         watched.remarks = said
         watched.summariser = summariser if watched.live else None  # what it keeps is for the files that are to come
         watched.key = run_key(run)
-        watched.alerts = [(each, alert_json(run, each) | {"page": RULES[each.rule].page}) for each in findings]
+        shown = lights_of(opened)
+        states = {"lights": {light.name: light.state.word for light in shown}}
+        watched.alerts = [(each, alert_json(run, each) | {"page": RULES[each.rule].page} | states) for each in findings]
         severities = [finding.severity for finding in findings]
-        severities += [remark.severity for remark in opened.problems]
+        severities += [light.severity for light in shown]
         self.worst = max([*severities, self.worst] if self.worst else severities, default=None)
 
     def known(self, listener: "Listener") -> int:

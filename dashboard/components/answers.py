@@ -1,8 +1,11 @@
-"""The answers about a run, each with one link to what shows it."""
+"""The three lights of a run, and the answers about it, each with one link to what shows it."""
+
+from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.analysis.overview.verdict import HEALTHY, WHAT, Verdict
+from ratioscope.analysis.overview.lights import Light, LightState
+from ratioscope.analysis.overview.verdict import WHAT, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
 from ratioscope.dashboard.evidence import link_of
@@ -11,12 +14,8 @@ from ratioscope.dashboard.session import session
 
 
 def answers(subject: PageSubject, verdict: Verdict) -> None:
-    """Question, answer and link below each other; whether it is healthy, and what happened, in bold."""
+    """Question, answer and link below each other; what happened in bold."""
     pages, tokens = session().pages, subject.log.has_tokens
-    with st.container(gap=None):
-        st.caption(HEALTHY)
-        icon = f"{theme.SEVERITY_ICON[verdict.lead.severity]} " if verdict.lead else ""
-        st.markdown(f"{icon}**{escape(verdict.health)}**")
     for answer in verdict.answers:
         with st.container(gap=None):
             with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
@@ -26,3 +25,14 @@ def answers(subject: PageSubject, verdict: Verdict) -> None:
                     page = pages[link.page]
                     st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
             st.markdown(f"**{escape(answer.text)}**" if answer.question == WHAT else escape(answer.text))
+
+
+def lights_row(shown: Sequence[Light]) -> None:
+    """A box for each light: state, and the sentence that it rests on."""
+    for place, light in zip(st.columns(len(shown), gap="small", border=True), shown, strict=True):
+        with place.container(gap=None):
+            st.caption(light.name)
+            colour = theme.SEVERITY_COLOUR[light.severity] if light.state is not LightState.UNKNOWN else "gray"
+            word = f"**{light.state.word[0].upper()}{light.state.word[1:]}**"
+            st.markdown(f":{colour}[:material/{light.state.icon}:] {word}")
+            st.caption(escape(light.sentence))

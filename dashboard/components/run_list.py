@@ -10,6 +10,7 @@ import streamlit as st
 
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.rule import rule_words
+from ratioscope.analysis.overview.lights import NAMES, LightState
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard.annotations import Annotation
 from ratioscope.dashboard.components.frame import status_words
@@ -22,10 +23,15 @@ ROW_HEIGHT, MOST_HEIGHT = 36, 542
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
 _COLUMNS = (
-    "Severity", "Run", "Open", "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags", "Notes",
-    "Algorithm", "From", "Task", "Tokens",
+    "Severity", "Run", "Open", *NAMES, "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags",
+    "Notes", "Algorithm", "From", "Task", "Tokens",
 )  # fmt: skip
 
+_LIGHTS = {
+    "Learning": "Accuracy, or the training reward: rising, flat, dropping now, fallen, unknown.",
+    "Off-policy": "How far the policy is from its data: small, high, harmful, unknown.",
+    "Log": "Whether its log can be trusted: trusted, with care, broken in part, unknown.",
+}
 _MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.NOTICE: "●"}
 
 
@@ -78,6 +84,12 @@ class RunLine:
             return NO_FINDING if self.run.steps else NO_STEP_YET
         return f"{Severity(self.headline.severity).word}: {rule_words(self.headline.rule)}"
 
+    def light(self, name: str) -> str:
+        """The state of a light with its sign; "" where none is known."""
+        known = self.headline.lights if self.headline and not self.problem else ()
+        states = {of: LightState[state] for of, (state, _) in zip(NAMES, known, strict=bool(known))}
+        return f"{states[name].sign} {states[name].word}" if states else ""
+
     @property
     def severity(self) -> str:
         """In a word; "" where there is none, or none is known."""
@@ -108,6 +120,7 @@ class RunLine:
             self.source,
             self.task,
             self.finding,
+            *map(self.light, NAMES),
             self.notes,
             self.problem,
         )
@@ -172,6 +185,7 @@ def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:
             "Open": ["Open"] * len(lines),
             "Status": [shown.status for shown in lines],
             "Severity": [[_label(Severity[shown.severity.upper()])] if shown.severity else [] for shown in lines],
+            **{name: [shown.light(name) or None for shown in lines] for name in NAMES},
             "Finding": [shown.rule or shown.finding for shown in lines],
             "Reward": [list(known.reward) or None for known in headlines],
             "Last reward": pd.array([known.last_reward for known in headlines], dtype="Float64"),
@@ -225,9 +239,10 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
             options=[_label(severity) for severity in _MARKS],
             # The words in them have the theme's own colour: the other theme's colours stand out from that.
             color=[(DARK if mode is LIGHT else LIGHT).severity[severity] for severity in _MARKS],
-            help="Of the worst finding. Critical: the run is broken or its numbers mislead. Warning: act before it "
-            "gets worse. Notice: good to know.",
+            help="Of the worst finding or light. Critical: the run is broken or its numbers mislead. Warning: act "
+            "before it gets worse. Notice: good to know.",
         ),
+        **{name: config.TextColumn(width=110, help=help) for name, help in _LIGHTS.items()},
         "Finding": config.TextColumn(width=190, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
             width=110,

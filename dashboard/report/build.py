@@ -133,6 +133,7 @@ def run_report(
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
         asdict(opened.limits),
         tuple(caution.text for caution in setting.cautions(subject)) if "setting" not in chosen else (),
+        lights=subject.verdict.lights,
         brief=_is_brief(chosen),
     )
 

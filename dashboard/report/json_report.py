@@ -31,6 +31,7 @@ def json_text(report: Report) -> str:
         "title": report.title,
         "subtitle": report.subtitle,
         "verdict": [{"question": question, "answer": sentence} for question, sentence in report.verdict],
+        "lights": [light.to_json() for light in report.lights],
         "remarks": list(report.remarks),
         "sections": [
             {

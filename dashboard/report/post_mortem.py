@@ -16,6 +16,8 @@ from ratioscope.errors import RatioscopeError
 
 # What may have ended a run: not what was run, nor the checks of the log.
 _PAGES = ("findings", "learning", "drift", "ratios", "clipping", "staleness")
+_MOST_ANSWERS = 7
+"""Its own, the three lights, and what happened, since when and why."""
 _LEAST_AROUND = 10
 """So many steps before and after the last stable one are shown at least, where there are any."""
 
@@ -39,7 +41,7 @@ def post_mortem_report(opened: Opened, *, progress: ReportProgress = silent, poo
     provenance = tuple(("Command", command) if label == "Command" else (label, text) for label, text in made.provenance)
     return replace(
         made,
-        verdict=(("Which was the last stable step?", found.sentence), *made.verdict)[:5],
+        verdict=(("Which was the last stable step?", found.sentence), *made.verdict)[:_MOST_ANSWERS],
         sections=sections,
         methods=methods(sections),
         provenance=provenance,

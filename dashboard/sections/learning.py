@@ -20,7 +20,7 @@ def answer(subject: Subject) -> str:
 
 
 def first(subject: Subject) -> list[Chart]:
-    """Whether it learns, and how off-policy it is: what a healthy run is judged by."""
+    """Whether it learns, and how off-policy it is: what a run is judged by."""
     return [*curves(subject)[:1], _off_policy(subject)]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.overview.lights import Light
 from ratioscope.metric import Metric
 
-REPORT_VERSION = "1.1"
+REPORT_VERSION = "1.2"
 """Of the JSON report's schema; a reader of 1.x reads every 1.y."""
 
 
@@ -134,6 +135,8 @@ class Report:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     """What holds for all numbers of it, and is said beside the verdict."""
+    lights: tuple[Light, ...] = ()
+    """Of one run; in words they are the first of the answers, too."""
     brief: bool = False
     """Whether it is the short form: definitions and limits are then folded away, and not printed."""
 

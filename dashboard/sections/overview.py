@@ -21,7 +21,8 @@ def charts(subject: Subject) -> list[Chart]:
 
 
 PAGE = Page(
-    "overview", "Overview", "Is this run healthy?", 10, ":material/monitor_heart:", own=True,
+    "overview", "Overview", "Does it learn, how off-policy is it, can its log be trusted?", 10,
+    ":material/monitor_heart:", own=True,
     heading=("At a glance", "Does it learn, and how off-policy is it?"),
     asks=("reward", "staleness", "update", "clipping", "entropy"),
     answer=answer,

@@ -127,7 +127,9 @@ class Subject:
     def verdict(self) -> Verdict:
         """What the run comes to, all of it: rules look at every step."""
         opened = self.opened
-        found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
+        found = run_verdict(
+            opened.summary, opened.findings, opened.remarks, opened.limits, live=opened.run.status == "running"
+        )
         if self.steps == (None, None):
             return found
         what, *others = found.answers

@@ -1,4 +1,4 @@
-"""Overview: is this run healthy, and if not: what happened, since when, why, what to change, how sure?"""
+"""Overview: three lights, and where something is wrong: what happened, since when, why, what to change, how sure?"""
 
 from collections.abc import Container
 
@@ -9,7 +9,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
-from ratioscope.dashboard.components.answers import answers
+from ratioscope.dashboard.components.answers import answers, lights_row
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
 from ratioscope.dashboard.components.finding_card import finding_details, show_me
@@ -30,7 +30,8 @@ def render() -> None:
         return
     subject = page_subject(opened)
     verdict = subject.verdict
-    above = {chart.key for chart in (_bad_night if verdict.lead else _healthy)(subject, verdict)}
+    lights_row(verdict.lights)
+    above = {chart.key for chart in (_bad_night if verdict.lead else _quiet)(subject, verdict)}
     metric_row(opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
     for finding in grave(opened.findings):
         if finding is not verdict.lead:
@@ -60,10 +61,10 @@ def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     return charts
 
 
-def _healthy(subject: PageSubject, verdict: Verdict) -> list[Chart]:
+def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """One sentence, the main charts."""
     what, *others = verdict.answers
-    opening(overview.PAGE, subject, f"{verdict.health} {what.text}")
+    opening(overview.PAGE, subject, what.text)
     for answer in others:
         say(f"{answer.question} {answer.text}")
     _asides(subject, verdict, unsaid=False)

@@ -36,7 +36,7 @@ _WHAT = {
 }
 
 _HOW_TO_READ = """
-The short form is for somebody who was not there: is it healthy, what happened, what to change, the findings with
+The short form is for somebody who was not there: three lights, what happened, what to change, the findings with
 their evidence; of several runs, the comparison. The full form has every page, with captions computed from the data,
 and what was run. Methods has every definition used, with its source; Provenance says how to make the report again.
 

@@ -14,6 +14,7 @@ import numpy as np
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
+from ratioscope.analysis.overview.lights import lights_of
 from ratioscope.analysis.overview.sentences import overview_headline as answer_of
 from ratioscope.analysis.runs.store import run_signature
 from ratioscope.dashboard.figures.base import reduce
@@ -32,9 +33,12 @@ class Headline:
     """Mean reward by step, at most REWARD_POINTS of them, the extremes kept."""
     last_reward: float | None = None
     """Mean of the last five steps that have one."""
+    lights: tuple[tuple[str, str], ...] = ()
+    """State and sentence of each light, in the order of `lights.NAMES`; the state by its name in `LightState`."""
     severity: int = 0
-    """Of the worst finding; 0: the rules found nothing."""
+    """Of the worst finding or light; 0: nothing is wrong."""
     rule: str = ""
+    """Of the worst finding; where a light is worse, that in words."""
     sentence: str = ""
     """That finding in words, Markdown."""
     answer: str = ""
@@ -52,7 +56,8 @@ class Headline:
     def read(cls, contents: str | bytes) -> Self:
         """From JSON of its fields."""
         fields = json.loads(contents)
-        return cls(**fields | {"reward": tuple(fields["reward"])})
+        lights = tuple((state, sentence) for state, sentence in fields["lights"])
+        return cls(**fields | {"reward": tuple(fields["reward"]), "lights": lights})
 
 
 def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
@@ -69,13 +74,19 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     except RatioscopeError as error:
         return Headline(problem=str(error))
     findings, values = opened.findings, opened.summary.values
+    shown = lights_of(opened) if len(values) else ()
+    worst = max(shown, key=lambda light: light.severity, default=None)
+    severity, rule = (findings[0].severity, findings[0].rule) if findings else (Severity.NONE, "")
+    if worst is not None and worst.severity > severity:
+        severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward = values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
     found = Headline(
         tokens=int(values["n_tokens"].sum()),
         reward=tuple(float(f"{value:.4g}") for value in reduce(reward, REWARD_POINTS)),
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
-        severity=int(findings[0].severity) if findings else 0,
-        rule=findings[0].rule if findings else "",
+        lights=tuple((light.state.name, light.sentence) for light in shown),
+        severity=int(severity),
+        rule=rule,
         sentence=findings[0].sentence if findings else "",
         answer=answer_of(opened.summary, opened.facts(), findings, opened.remarks),
         last_step=opened.summary.last_step,

@@ -22,7 +22,7 @@ from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.source import ImportProblem, Reading
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.analysis.linter import lint
-from ratioscope.analysis.overview.sentences import fine, health
+from ratioscope.analysis.overview.sentences import fine
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary import compiled
 from ratioscope.analysis.summary.summary import summarise
@@ -64,7 +64,6 @@ def analysed(folder: Path) -> dict[str, Any]:
         "metric": opened.summary.values["seam_metric"].tolist(),
         "metric, fast": fast(folder),
         "findings": {finding.rule: finding.sentence for finding in opened.findings},
-        "health": health(opened.summary, opened.facts(), opened.findings),
         "fine": [
             fine(opened.summary, opened.facts(), findings)
             for findings in (opened.findings, [one for one in opened.findings if RULES[one.rule].group != Group.CLIP])

@@ -43,7 +43,7 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.005, drift=0.01)
     assert diagnose(summary) == []
-    assert overview.overview_headline(summary, facts_of(summary), []).startswith("Nothing to worry about in 6 steps")
+    assert overview.overview_headline(summary, facts_of(summary), []).startswith("No rule found anything in 6 steps")
 
 
 def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None
     summary = summary_with(tmp_path / "run", staleness=0.25, drift=0.01)
     moved = Limits(epsilon_stale=0.8, epsilon=0.1, kl=1, mult_prob_error=2)
     found = run_verdict(summary, diagnose(summary, limits=moved), [], moved)
-    said = f"{found.answers[0].text} {found.fine}"
+    said = f"{found.lights[1].sentence} {found.fine}"
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
     assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.drift_headline(facts_of(summary))
     assert "below the limit of 0.4" in drift_sentences.drift_headline(facts_of(summary, moved))

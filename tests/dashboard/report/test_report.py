@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from ratioscope import Manifest, RatioscopeError, __version__
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
+from ratioscope.analysis.findings.course import learning
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.translation import translate
-from ratioscope.analysis.overview.sentences import overview_headline
+from ratioscope.analysis.overview.lights import NAMES
 from ratioscope.analysis.overview.verdict import QUESTIONS
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard import notebook
@@ -57,7 +58,7 @@ def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind
     assert [section.key for section in report.sections] == list(SECTIONS)
     assert all(section.answer for section in report.sections)
     asked = [question for question, _ in report.verdict]
-    assert asked == [question for question in QUESTIONS if question in asked] and asked[0] == QUESTIONS[0]
+    assert asked == [*NAMES, *(question for question in QUESTIONS if question in asked)] and asked[3] == QUESTIONS[0]
     assert not re.search(r"\b(nan|None|inf)\b", read(html(report)).text.split("Provenance")[0])
     jsonschema.validate(json.loads(json_text(report)), json.loads(SCHEMA.read_text(encoding="utf-8")))
 
@@ -65,7 +66,8 @@ def test_every_page_is_written_whatever_is_logged(strange: dict[str, Path], kind
 def test_the_short_form_answers_first_and_folds_what_is_looked_up(opened: Opened, report: Report) -> None:
     brief = run_report(opened)
     assert [section.key for section in brief.sections] == ["findings"]  # which have the figures
-    assert brief.verdict[0][0] == "Is it healthy?" and brief.verdict[0][1].startswith("No: ")
+    shown = [(light.name, light.words) for light in report.lights]
+    assert list(brief.verdict[:3]) == shown and [name for name, _ in shown] == list(NAMES)
     assert brief.verdict == report.verdict
     assert dict(brief.provenance)["Command"] == f"ratioscope report {opened.run.folder}"
     assert (brief.brief, report.brief) == (True, False)
@@ -81,10 +83,10 @@ def test_the_short_form_answers_first_and_folds_what_is_looked_up(opened: Opened
     assert [row[0] for row in table.rows] == [found.sentence for found in opened.findings[len(grave) :]]
 
 
-def test_the_short_form_of_a_healthy_run_shows_how_it_went() -> None:
+def test_the_short_form_of_a_run_that_rises_shows_how_it_went() -> None:
     healthy = open_folder(SAMPLES / "sync_interval20-grpo-seed0")
     brief = run_report(healthy)
-    assert brief.verdict[0][1].startswith("Yes")
+    assert brief.verdict[0][1].startswith("Rising. ")
     assert [section.key for section in brief.sections] == list(SHORT)
     assert len(list(brief.charts)) == 2
 
@@ -257,7 +259,7 @@ def test_scores_of_a_reward_model_are_no_shares(tmp_path: Path) -> None:
     opened = open_folder(write_run(tmp_path / "scored", steps))
     reward = opened.summary.values["reward"]
     ends = f"{reward.iloc[:4].mean():.3g} to {reward.iloc[-4:].mean():.3g}"
-    said = overview_headline(opened.summary, opened.facts(), [])
+    said = learning(opened.summary, opened.limits)
     assert said.endswith(f"Training reward shows no clear trend: {ends} (means of the first and last 4 steps).")
     report = run_report(opened, pages=["learning"])
     (chart,) = [chart for chart in report.charts if "reward" in chart.metrics]
