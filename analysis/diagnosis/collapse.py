@@ -11,7 +11,7 @@ from typing import Any
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.falling import METRIC_OF, courses_of, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
-from ratioscope.analysis.findings.cause import Family, Suspect, rivals
+from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -229,8 +229,8 @@ def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
     text = f"Likely cause: {_small(leading.cause.words)} ({clauses[0]})."
     if others:
         named = " or ".join(_small(each.cause.words) for each in others)
-        deciding = tuple(dict.fromkeys(name for each in causes[0] for name in each.deciding))
-        text += f" Or: {named}." + (f" Log {listed(deciding[:2])} to decide." if deciding else "")
+        columns = deciding(causes[0])
+        text += f" Or: {named}." + (f" Log {listed(columns[:2])} to decide." if columns else "")
     if clauses[1:]:
         told = "; ".join(clauses[1:4])
         text += f" {begun_with(told)}."

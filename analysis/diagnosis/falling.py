@@ -229,7 +229,7 @@ def grad_norm_rose(evidence: RunEvidence) -> MarkReading | None:
 
 
 @mark(needs=(*_RATIO, ("advantage",)), limit=10.0)
-def giant_advantage(evidence: RunEvidence) -> MarkReading | None:
+def advantage_grew_giant(evidence: RunEvidence) -> MarkReading | None:
     """The largest advantage grows to ten times what it was up to the best level."""
     return _rise(evidence, "largest_advantage", "the largest |A| rose from {} to {} in step {}")
 
@@ -602,7 +602,7 @@ cause(
 )  # fmt: skip
 cause(
     "update_too_large", Family.FALL, "An update was too large",
-    requires=(update_passed_its_limit,), supports={grad_norm_rose: 1.0, giant_advantage: 1.0},
+    requires=(update_passed_its_limit,), supports={grad_norm_rose: 1.0, advantage_grew_giant: 1.0},
     refutes=(fell_beyond_the_bound,), do="Lower the learning rate, or clip the gradient norm.", source="S0 5.2",
 )  # fmt: skip
 cause(

@@ -24,7 +24,7 @@ _RECOMPUTE = (
 _LOOK = "See whether staleness falls at a sync, and whether logp_behavior equals the initial policy's."
 
 
-@rule("mismatch_cause", order=55, page="engine", group=Group.STALENESS, of_the_sampler=True)
+@rule("mismatch_cause", order=57, page="engine", group=Group.STALENESS, of_the_sampler=True)
 def mismatch_has_a_cause(evidence: RunEvidence) -> Finding | None:
     """A cause of the mismatch that the linter found the signs of: a server, prompts, a cache, a rounded update."""
     found = [remark for remark in evidence.remarks if remark.rule == "mismatch_cause" and remark.of_cause]

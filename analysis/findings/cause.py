@@ -171,12 +171,12 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
     named = leading.cause.words
     if others:
         named = f"Either {_small(named)}, or {' or '.join(_small(each.cause.words) for each in others)}"
-    deciding = _deciding(found) if others else ()
+    columns = deciding(found) if others else ()
     remedy = leading.cause.do
     if setting := leading.cause.settings.get(framework):
         remedy = f"{remedy} Set {setting}."
     if others:
-        remedy = f"Log {listed(deciding[:2])} to decide. {remedy}" if deciding else f"{remedy} Or: {others[0].cause.do}"
+        remedy = f"Log {listed(columns[:2])} to decide. {remedy}" if columns else f"{remedy} Or: {others[0].cause.do}"
     return Finding(
         f"{named}: {clauses[0]}.",
         severity,
@@ -192,7 +192,7 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
     )
 
 
-def _deciding(found: Sequence[Suspect]) -> tuple[str, ...]:
+def deciding(found: Sequence[Suspect]) -> tuple[str, ...]:
     """Columns that are not logged, of the marks that tell these causes apart."""
     roles = [{mark: role for role, marks in enumerate(_roles(each.cause)) for mark in marks} for each in found]
     telling = {mark for of in roles for mark in of if any(other.get(mark) != of[mark] for other in roles)}
