@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from ratioscope.analysis.engine.measured import Measured
-from ratioscope.analysis.engine.remedies import Like, title_of, to_log
 from ratioscope.analysis.engine.signature import Signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineEffect, EngineFacts, EngineVerdict
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import Logged
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
+from ratioscope.analysis.frameworks.remedies import Like, title_of, to_log
 from ratioscope.analysis.linter.noise_floor import on_policy_ratio
 from ratioscope.metric import not_logged
 

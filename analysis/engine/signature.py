@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import isnan, nan
 
 from ratioscope.analysis.engine.measured import Measured
-from ratioscope.analysis.engine.remedies import Like
 from ratioscope.analysis.engine.where import Where
 from ratioscope.analysis.findings.finding import Finding, Outcome
+from ratioscope.analysis.frameworks.remedies import Like
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 
 # Between strata of probability |Δ| / (1 - p) differs by less where it is a difference of logits of one size.

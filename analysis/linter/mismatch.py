@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.engine.remedies import framework_of
 from ratioscope.analysis.findings.cause import Family, Suspect, cause, findings_of
 from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
 from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.frameworks.remedies import framework_of
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV

@@ -9,7 +9,6 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.engine import sentences
 from ratioscope.analysis.engine.measured import MEASURED_TOKENS, Measured, measure_engine
-from ratioscope.analysis.engine.remedies import REMEDIES, Advice, Like, framework_of, remedies, title_of
 from ratioscope.analysis.engine.signature import Signature, engine_signature
 from ratioscope.analysis.engine.verdict import (
     EffectKind,
@@ -23,6 +22,7 @@ from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_dif
 from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import setup_of
+from ratioscope.analysis.frameworks.remedies import REMEDIES, Advice, Like, framework_of, remedies, title_of
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ratioscope.analysis.engine.remedies import title_of
+from ratioscope.analysis.frameworks.remedies import title_of
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.sections import engine
 from ratioscope.dashboard.sections.subject import Subject

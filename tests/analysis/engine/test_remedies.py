@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.analysis.engine.remedies import OWN, REMEDIES, Like, Purpose, framework_of, remedies, to_log
+from ratioscope.analysis.frameworks.remedies import OWN, REMEDIES, Like, Purpose, framework_of, remedies, to_log
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.run_format.manifest import Manifest
 

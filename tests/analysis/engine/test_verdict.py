@@ -10,7 +10,6 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure_engine
-from ratioscope.analysis.engine.remedies import Like
 from ratioscope.analysis.engine.sentences import answer
 from ratioscope.analysis.engine.signature import engine_signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict, _trend, engine_facts, missing_columns
@@ -19,6 +18,7 @@ from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.setup import UNKNOWN
+from ratioscope.analysis.frameworks.remedies import Like
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.making.engines import engine_steps
