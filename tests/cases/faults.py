@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.cases.case import Register
 from tests.cases.world import (
+    END,
     EVALUATION_PROMPTS,
     Array,
     Call,
@@ -117,7 +118,7 @@ def kernel_boundary() -> Log:
     report="NeMo-RL #2100, #2141, #4243",
     needs=(r"\b(4|four)\b.{0,40}prompt|(few|same|particular|some).{0,20}prompts|prompts?.{0,60}hold",),
     never=(NEVER_ARRIVED, BROKEN, TEMPERATURE),
-    columns=("all", "verl"),
+    columns=("all", "verl", "no versions"),
 )
 def particular_prompts() -> Log:
     bad = [1003, 1008, 1015, 1020]
@@ -186,7 +187,7 @@ def drawn_at(temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> Dr
     report="TRL #6789, #7269",
     needs=(r"top-?p|top-?k|truncat(es|ed|ion of) .{0,20}(support|tail)|kept mass|nucleus",),
     never=(TEMPERATURE, BROKEN),
-    columns=("all", "verl"),
+    columns=("all", "verl", "no groups"),
 )
 def top_p() -> Log:
     return simulate(Shape(507), draw=drawn_at(top_p=0.9))
@@ -315,7 +316,7 @@ def one_adapter() -> Log:
     report="verl #7495, #4248",
     needs=(r"never arriv|does not follow|frozen|initial (weights|policy)|first (weights|version)|not synced",),
     never=(TEMPERATURE, BROKEN),
-    columns=("all", "verl"),
+    columns=("all", "verl", "no versions"),
 )
 def weights_never_arrive() -> Log:
     return simulate(
@@ -347,6 +348,24 @@ def counter_starts_again() -> Log:
     log = simulate(Shape(518))
     log.steps["policy_version"] = np.where(log.steps["step"] < 12, log.steps["step"], log.steps["step"] - 12)
     return log
+
+
+@FAULTS(
+    "weights",
+    "The sampler was started from another checkpoint and gets no weights until the sync of step 6.",
+    needs=(
+        r"(initial|start|first|other|another|wrong|checkpoint).{0,80}(weights|checkpoint|sync)"
+        r"|weights.{0,80}(start|until|before step|first steps)",
+    ),
+    never=(TEMPERATURE, BROKEN, r"never arriv"),
+    columns=("all", "verl"),
+)
+def started_from_another_checkpoint() -> Log:
+    def sampler(call: Call, logits: Array) -> Array:
+        other = call.served(np.array([0.4, -0.4, 0.3, -0.2]) + 0 * call.policy.weights[call.version])
+        return np.where((call.of("step") < 6)[:, None], other, logits)
+
+    return simulate(Shape(574, lag=0), sampler=sampler)
 
 
 @FAULTS(
@@ -417,7 +436,6 @@ def tokenised_again() -> Log:
 @FAULTS(
     "sampler",
     "The sampler's log-probabilities lie on the lattice of fp8 (3 bits); the difference is .01 and more.",
-    report="verl #7519",
     needs=(r"fp8|float8|8.bit|e4m3|lattice|3 bits",),
     never=(r"bfloat16|float16|9\.7e-0?4", NEVER_ARRIVED),
     columns=("verl",),
@@ -447,7 +465,7 @@ def lattice_of_a_32nd() -> Log:
 @FAULTS(
     "sampler",
     "The mismatch grows with training, from nothing to S = .02.",
-    report="verl #6780",
+    report="verl #6780, #7519",
     needs=(
         r"(mismatch|engine|differ|distance).{0,100}(grow|grew|rise|rose|increas)|(grow|grew|rose).{0,60}(mismatch|engine)",
     ),
@@ -473,6 +491,31 @@ def mismatch_grows_with_position() -> Log:
         return logits + 0.003 * call.position * call.noise()
 
     return simulate(Shape(526, lag=0, longest=200, closing=0.015, steps=16, groups=6, responses=4), sampler=sampler)
+
+
+@FAULTS(
+    "sampler",
+    "The sampler computes in another number format: a difference of .035 in S, everywhere alike.",
+    report="OpenRLHF #1155; prime-rl #2438; open-instruct #1387",
+    needs=(r"precision|number format|float32|bfloat16|kernels",),
+    never=(NEVER_ARRIVED, TEMPERATURE, BROKEN, r"server-\d|environment '"),
+    columns=("all", "no versions"),
+)
+def other_number_format() -> Log:
+    return simulate(Shape(572, lag=0, bias=0.3, noise=0.02))
+
+
+@FAULTS(
+    "sampler",
+    "The token that ends a response has a placeholder, -0.01, in the sampler's column.",
+    needs=(r"(last|end|final|stop).{0,60}(token|response|position)|\beos\b|token (id )?0\b|placeholder",),
+    never=(NEVER_ARRIVED, TEMPERATURE, r"number format|float16", BROKEN),
+    columns=("all", "verl"),
+)
+def placeholder_at_the_stop() -> Log:
+    log = simulate(Shape(573))
+    log.tokens["logp_behavior"][log.tokens["token_id"] == END] = -0.01
+    return apply_loss(log)
 
 
 # Versions -------------------------------------------------------------------------------------------------------------
@@ -793,6 +836,19 @@ def credit_for_the_last_turn() -> Log:
 
 @FAULTS(
     "advantage",
+    "Advantages grow with the turn: those of the turns before are added on.",
+    report="verl #6376; SkyRL #1492; slime #1370",
+    needs=(r"advantage|credit & turn",),
+    never=(r"shifted by one row|other responses",),
+    columns=("all", "prime-rl"),
+)
+def advantages_grow_with_the_turn() -> Log:
+    log = simulate(Shape(575, turns=12))
+    return set_advantages(log, log.tokens["advantage"] + 0.3 * (log.tokens["turn"] // 2))
+
+
+@FAULTS(
+    "advantage",
     "Advantages are taken over the wrong axis: among the responses of one place in all groups.",
     needs=(
         r"advantage|baseline & axis|other (groups|prompts)|across groups|not (of|in) (its|their) group"
@@ -922,6 +978,40 @@ def failures_scored_zero() -> Log:
 
 @FAULTS(
     "selection",
+    "Responses that the reward function cannot score count as 0 beside the others of their group: 15 %.",
+    report="NeMo-Gym #2552; rllm #710; open-instruct #1887",
+    needs=(r"(reward|scor).{0,80}(nan|missing|not scored|unscored|cannot be scored|no number|counted as 0)",),
+    never=(TEMPERATURE, NEVER_ARRIVED, BROKEN),
+    columns=("all", "trl"),
+)
+def unscored_counted_as_zero() -> Log:
+    log = simulate(Shape(576))
+    lost = log.rng.random(len(log.responses["step"])) < 0.15
+    counted = np.where(lost, 0.0, log.responses["reward"])
+    log.responses["reward"] = np.where(lost, np.nan, log.responses["reward"])
+    return set_advantages(log, compared(counted, log.responses["group_id"]))
+
+
+@FAULTS(
+    "selection",
+    "Responses that take longer than a minute are dropped: long ones, which score lower.",
+    needs=(r"(dropped|left out|discard|slow|time.?out).{0,140}(\blong|length|short|reward|slow)",),
+    never=(BROKEN, TEMPERATURE, NEVER_ARRIVED),
+)
+def slow_ones_dropped() -> Log:
+    def reward(log: Log) -> Columns:
+        chance = 0.75 - 0.6 * log.responses["n_tokens"] / log.shape.longest
+        return {"reward": (log.rng.random(len(chance)) < chance).astype(float)}
+
+    log = simulate(Shape(577, closing=0.035, trend=0.0), reward=reward)
+    seconds = log.responses["n_tokens"] * log.rng.gamma(8.0, 1 / 6.0, len(log.responses["step"]))
+    log.responses["seconds_generating"] = seconds
+    log.responses["dropped"] = np.where(seconds > 60, "time out", None)
+    return apply_loss(log.keep((seconds <= 60)[log.row]))
+
+
+@FAULTS(
+    "selection",
     "Masked responses are in the baseline and not in the loss: their groups' advantages do not balance.",
     report="NeMo-RL #4029",
     needs=(r"baseline & reject|mask|dropped|left out|not in the loss",),
@@ -955,7 +1045,7 @@ def unclipped(log: Log) -> Log:
     report="SkyRL #1315; miles #1829; verl #7196",
     needs=(r"clip & never|no token|\b0 ?%|something else|anchor|to itself|gate|current policy",),
     never=(r"clip.{0,60}\bhealthy", BROKEN),
-    columns=("all", "trl"),
+    columns=("all", "trl", "no groups"),
 )
 def clip_against_itself() -> Log:
     log = unclipped(simulate(Shape(555, lag=5, schedule="offset", drift=0.1)))
@@ -1008,6 +1098,27 @@ def weight_did_not_run() -> Log:
     log = unclipped(simulate(Shape(558, lag=5, schedule="offset", drift=0.08)))
     log.manifest["algorithm"]["parts"] |= {"weight": "truncated", "gate": "none"}
     log.manifest["algorithm"]["parameters"] = {"cap": 2.0}
+    return log
+
+
+@FAULTS(
+    "loss",
+    "Products of ratios, capped at 1, starve the gradient of long responses: their tokens keep a tenth of the weight.",
+    report="TRL #4772, #5814, #6945; NeMo-RL #2269",
+    needs=(
+        r"(\blong|length).{0,80}(gradient|starv)|(gradient|starv).{0,80}(\blong|length)"
+        r"|gradient_weight.{0,120}(cap|product)",
+    ),
+    never=(TEMPERATURE, NEVER_ARRIVED, BROKEN),
+    columns=("all", "trl"),
+)
+def products_starve_the_gradient() -> Log:
+    log = simulate(Shape(578, lag=1, bias=0.35, steps=16, groups=6, shortest=20, longest=220, closing=0.014))
+    product = np.exp(np.bincount(log.row, log.tokens["logp_current"] - log.tokens["logp_behavior"]))
+    log.manifest["algorithm"]["parts"] |= {"level": "sequence", "weight": "truncated", "gate": "none"}
+    log.manifest["algorithm"]["parameters"] = {"cap": 1.0}
+    unclipped(log)
+    log.tokens["gradient_weight"] *= np.minimum(product, 1.0)[log.row]
     return log
 
 
@@ -1148,7 +1259,7 @@ def one_update_too_large() -> Log:
     "Responses grow to the length limit: the truncated share rises from 10 to 90 %, and these score 0.",
     needs=(r"truncat.{0,80}(ris|rose|grow|grew|from|→|%)|length limit",),
     never=(BROKEN, TEMPERATURE, NEVER_ARRIVED, r"does not show what changed first"),
-    columns=("all", "verl"),
+    columns=("all", "verl", "no groups"),
 )
 def truncation_rises() -> Log:
     def reward(log: Log) -> Columns:
@@ -1216,6 +1327,18 @@ def mixture_changes() -> Log:
 )
 def prompts_too_easy() -> Log:
     return simulate(Shape(568), reward=rewards_by(changing(9, 0.5, 0.995)))
+
+
+@FAULTS(
+    "selection",
+    "Nearly all prompts are too hard: groups of equal reward 0 give no gradient, and nothing is learned.",
+    needs=(r"zero.signal|no (signal|gradient)|too hard|every advantage 0",),
+    never=(BROKEN, TEMPERATURE, NEVER_ARRIVED, r"too easy"),
+    columns=("all", "no versions"),
+)
+def prompts_too_hard() -> Log:
+    log = simulate(Shape(579, trend=0.0), reward=rewards_by(lambda step: 0.02 + 0 * step))
+    return evaluated(log, np.full(log.shape.steps, 0.03))
 
 
 @FAULTS(

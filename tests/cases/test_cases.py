@@ -35,7 +35,7 @@ def means(log: Log, column: str) -> tuple[float, float]:
 
 def test_there_are_enough_cases() -> None:
     assert len(FAULTS) >= 45
-    assert len(HEALTHY) == 60
+    assert len(HEALTHY) >= 60
     assert len(SICK) >= 20
     assert not FAULTS.keys() & (HEALTHY.keys() | SICK.keys())
 
@@ -53,7 +53,7 @@ def test_every_row_says_what_it_is() -> None:
     assert [case.name for case in SICK.values() if not case.never] == []
 
 
-@in_one_loop("case", {name: case for name, case in HEALTHY.items() if int(name.split("_")[1]) % 7 == 1})
+@in_one_loop("case", dict([*HEALTHY.items()][1::7]))
 def test_the_mean_ratio_of_a_healthy_run_is_one(case: Case) -> None:
     log = case.make()
     for column in ("logp_current", "logp_behavior_train", "logp_new"):
