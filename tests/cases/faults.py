@@ -592,6 +592,22 @@ def rank_with_values_of_others() -> Log:
 
 @FAULTS(
     "log",
+    "The first token of packed responses is scored behind the end of the response before, by the trainer.",
+    report="AReno #511",
+    needs=(r"(first (token|position)|position 0|begin).{0,140}(pack|other|trainer|logp_current|response)",),
+    never=(SAMPLER_COLUMN, NEVER_ARRIVED, TEMPERATURE, BROKEN),
+    columns=("all", "verl"),
+)
+def packed_without_a_border() -> Log:
+    log = simulate(Shape(580))
+    wrong = (log.tokens["position"] == 0) & (log.of_token("seq_id") % 12 != 0)
+    for name in _TRAINER_COLUMNS:
+        log.tokens[name][wrong] = -3 - 5 * share(log.row[wrong], 24)
+    return apply_loss(log)
+
+
+@FAULTS(
+    "log",
     "The trainer's columns are one token late, and the sampler drew at temperature 0.75.",
     report="ms-swift #8196, #8427; AReaL #1728",
     needs=(r"one (token|position)|shift", "temperature"),

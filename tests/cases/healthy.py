@@ -176,7 +176,7 @@ def shapes(count: int) -> list[Shape]:
     return found
 
 
-ALARMED_BEFORE = {
+SUSPICIOUS = {
     "small_updates": (
         Shape(660, steps=15, groups=15, responses=4, vocabulary=48, shortest=6, longest=33, closing=0.09, lag=0,
               drift=0.003, noise=0.003, trend=0.05, graded=True),
@@ -187,8 +187,9 @@ ALARMED_BEFORE = {
               drift=0.003, noise=0.003, prompts=87, graded=True),
         "no groups",
     ),
+    "floor_of_the_engine": (Shape(662, lag=0, bias=0.1), "verl"),
 }  # fmt: skip
-"""Shapes that a check took for a broken log."""
+"""Shapes that look worse than they are: two that a check took for a broken log, and an engine with a floor."""
 
 
 def _healthy() -> dict[str, Case]:
@@ -199,7 +200,7 @@ def _healthy() -> dict[str, Case]:
         columns = (_SETS[at % len(_SETS)],)
         truth = "Nothing is wrong."
         found[name] = Case(name, "healthy", truth, partial(setting, shape), columns=columns)
-    for word, (shape, columns_of) in ALARMED_BEFORE.items():
+    for word, (shape, columns_of) in SUSPICIOUS.items():
         name = f"healthy_{word}"
         found[name] = Case(name, "healthy", "Nothing is wrong.", partial(plain, shape), columns=(columns_of,))
     return found
