@@ -15,7 +15,7 @@ from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.watched import WatchedCourse, begun_with, changed
+from ratioscope.analysis.findings.watched import WatchedCourse, changed, sentence_start
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
@@ -53,7 +53,7 @@ class Moved:
 
     def dated(self, key: str, shift: Shift) -> str:
         """What a metric did, and when, as a sentence begins."""
-        return begun_with(self.courses[key].dated(shift))
+        return sentence_start(self.courses[key].dated(shift))
 
 
 @rule("reward_collapse", order=110, page="overview", group=None, outcome=True, cause=False, another_rule=True)
@@ -233,7 +233,7 @@ def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
         text += f" Or: {named}." + (f" Log {listed(columns[:2])} to decide." if columns else "")
     if clauses[1:]:
         told = "; ".join(clauses[1:4])
-        text += f" {begun_with(told)}."
+        text += f" {sentence_start(told)}."
     beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
     return f"{text} Also: {'; '.join(beside)}." if beside else text
 

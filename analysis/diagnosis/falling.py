@@ -297,6 +297,26 @@ def far_from_reference(evidence: RunEvidence) -> MarkReading | None:
     return None
 
 
+@mark(needs=_RATIO, limit=2.0)
+def ratios_stay_small(evidence: RunEvidence) -> MarkReading | None:
+    """Up to the fall staleness stays below half of its limit, and no ratio falls below 1e-3.
+
+    The limit over the largest staleness; 0 where some ratio is smaller.
+    """
+    fall = fall_seen(evidence)
+    drift = evidence.facts.staleness
+    if fall is None:
+        return None
+    staleness = evidence.values[drift.key].loc[: fall.found].dropna()
+    smallest = evidence.values["ratio_min"].loc[: fall.found].dropna()
+    if not len(staleness) or not len(smallest):
+        return None
+    largest = float(staleness.max())
+    inverse = drift.limit / largest if largest > 0 else inf
+    clause = f"staleness is {number(largest, digits=2)} at most"
+    return MarkReading(inverse if smallest.min() >= _SMALLEST else 0.0, clause)
+
+
 @mark(needs=(("sequences.reward",), ("steps.eval_accuracy",)), limit=3.0)
 def reward_against_evaluation(evidence: RunEvidence) -> MarkReading | None:
     """The training reward rises, or stays, while evaluation accuracy falls.
@@ -405,7 +425,7 @@ def _amount(value: float, *, share: bool) -> str:
 def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     """A fall of the training reward is one of its mixture: the same environments, or prompts, earn what they did.
 
-    Share of the fall that goes with the mixture.
+    Share of the fall that goes with the mixture, at least.
     """
     fall = fall_seen(evidence)
     if fall is None or fall.metric != "reward" or evidence.run is None:
@@ -432,14 +452,16 @@ def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     n = wide["n"].fillna(0.0)
     whole = {after: float((wide["reward"][after] * n[after]).sum() / n[after].sum()) for after in (False, True)}
     weights = both["n"][True] / both["n"][True].sum()
-    same = float((weights * (both["reward"][False] - both["reward"][True])).sum())
+    apart = both["reward"][False] - both["reward"][True]
+    same = float((weights * apart).sum())
+    error = float(np.sqrt((weights**2 * (apart - same) ** 2).sum() * len(both) / max(len(both) - 1, 1)))
     lost = whole[False] - whole[True]
-    if not lost > 0:
+    if not lost > (fall.best - fall.after) / 2:
         return None
     named = "environments" if key == "environment" else "prompts"
     clause = f"the same {named} earn {number(float((weights * both['reward'][True]).sum()))} after the fall, and "
     clause += f"{number(float((weights * both['reward'][False]).sum()))} before"
-    return MarkReading(1 - max(same, 0.0) / lost, clause, columns=(f"sequences.{key}",))
+    return MarkReading(1 - max(same + 2 * error, 0.0) / lost, clause, columns=(f"sequences.{key}",))
 
 
 @mark(needs=(*_RATIO, ("advantage",), ("clipped", "clip_side")), limit=0.9)
@@ -622,8 +644,8 @@ cause(
 )  # fmt: skip
 cause(
     "over_optimisation", Family.FALL, "The policy went far from the reference while its ratios stayed small",
-    requires=(far_from_reference,), supports={reward_against_evaluation: 1.0, lengths_moved: 0.5},
-    refutes=(fell_beyond_the_bound, smallest_ratio_fell, staleness_passed_its_limit, mismatch_grew),
+    requires=(far_from_reference, ratios_stay_small), supports={reward_against_evaluation: 1.0, lengths_moved: 0.5},
+    refutes=(fell_beyond_the_bound, mismatch_grew),
     do="Read responses for what the reward pays for (over-optimisation), and raise the KL penalty.",
     reports=("LightRFT #53",),
 )  # fmt: skip

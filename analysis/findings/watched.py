@@ -146,7 +146,7 @@ def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until
     return found | {key: None for key in shifts if key not in kept}
 
 
-def begun_with(text: str) -> str:
+def sentence_start(text: str) -> str:
     """A clause as a sentence begins; a column's name keeps its letters."""
     return text if "_" in text.split(" ", 1)[0] else f"{text[:1].upper()}{text[1:]}"
 

@@ -25,9 +25,9 @@ from ratioscope.analysis.findings.watched import (
     OF_TABLES,
     WATCHED_METRICS,
     WatchedCourse,
-    begun_with,
     changed,
     course_of,
+    sentence_start,
     watched,
 )
 from ratioscope.analysis.runs.store import Run
@@ -299,7 +299,7 @@ def sentences(found: Explanation) -> list[Said]:
         lines.append(said(f"Of {of}, {'; '.join(parts)}."))
     if found.setting:
         lines.append(said(f"{'; '.join(map(_setting, found.setting))}.", found.by))
-    return [Said(begun_with(line.text), line.metric, line.first, line.last) for line in lines]
+    return [Said(sentence_start(line.text), line.metric, line.first, line.last) for line in lines]
 
 
 def _alone(moved: MovedMetric) -> int | None:

@@ -1,8 +1,10 @@
 """The rules and sentences on the sample runs: each finding fires on the runs that have the fault and on no other."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from ratioscope.analysis.clipping import sentences as clipping
@@ -184,6 +186,24 @@ def test_a_fallen_run_names_its_mechanism(name: str) -> None:
         assert fall.of_cause == cause and said in fall.why, fall.why
         assert fall.why.startswith("Likely cause: " if cause else "No early warning in ")
         assert "does not show" not in fall.why + fall.do and "None of" not in fall.why
+
+
+@pytest.mark.parametrize("metric", ["eval_accuracy", "reward"])
+@pytest.mark.parametrize("name", ["sync_interval20-grpo-seed0", "sync_offset10-grpo-seed0", "mismatch-grpo-seed0"])
+def test_a_scorer_that_breaks_is_never_the_policy_s_fault(name: str, metric: str) -> None:
+    """From step 100 on it gives one point of twenty; the updates of one batch can do a tenth of that fall."""
+    broken = []
+    for frame in (summary_of(name).values, summary_of(name).low, summary_of(name).high):
+        changed = frame.copy()
+        changed.loc[100:, metric] *= 0.05
+        if metric == "reward":
+            changed["eval_accuracy"] = np.nan
+        broken.append(changed)
+    values, low, high = broken
+    findings = diagnose(replace(summary_of(name), values=values, low=low, high=high), run_of(name))
+    fall = next(finding for finding in findings if finding.rule == "reward_collapse")
+    assert fall.of_cause == "scorer_or_prompts_changed"
+    assert "Score an earlier checkpoint again" in fall.do and "loss" not in fall.why
 
 
 def test_no_metric_is_blamed_for_a_fall_in_the_first_steps() -> None:
