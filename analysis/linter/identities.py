@@ -36,7 +36,7 @@ _B, _T, _C, _N = COLUMNS[:4]
 _TOO_COARSE = "The source keeps too few decimals of a log-probability for the distances between columns."
 
 
-@check(order=200, needs=ANY, page="drift", compares=True)
+@check(order=200, needs=(*AGE, *ANY), page="drift", compares=True)
 def swapped(evidence: LogEvidence) -> list[Finding]:
     """Two log-probability columns that fit each other's name better than their own."""
     if evidence.rounding > FLOOR:

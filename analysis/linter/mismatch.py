@@ -28,6 +28,8 @@ _LEAST_EQUAL = 0.05
 """Share of the unsure tokens with the very same value: of engines that differ nearly none."""
 _FEWEST_RESPONSES, _FEWEST_PROMPTS = 50, 5
 _QUANTILES = 5
+_LEAST_MOVED = 1e-3
+"""Nats by which a policy that learns changes the first token of a prompt."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
 
@@ -339,6 +341,34 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",), ("token_id",)), limit=0.9)
+def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
+    """The sampler gives the first token of a prompt the same probability in all steps, and the trainer does not."""
+    found = evidence.frame(
+        """
+        with first as (
+            select step, prompt_id, token_id, logp_behavior, logp_current
+            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
+                using (step, seq_id)
+            where position = 0 and invalid is null and isfinite(logp_behavior) and isfinite(logp_current)
+        )
+        select stddev_pop(logp_behavior) as sampler, stddev_pop(logp_current) as trainer
+        from first where prompt_id is not null group by prompt_id, token_id having count(distinct step) > 2
+        """
+    )
+    moved = float(found["trainer"].mean()) if len(found) >= _FEWEST_PROMPTS else 0.0
+    if moved < _LEAST_MOVED:
+        return None
+    still = 1 - float(found["sampler"].mean()) / moved
+    return MarkReading(
+        still,
+        f"the sampler's log-probabilities of a prompt's first token vary by {number(found['sampler'].mean())} nats "
+        f"over the run, the trainer's by {number(moved)}",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
 _AT_A_PLACE = tuple(HELD_BY[name] for name in DIMENSIONS if name not in ("position", "end", "token", "written"))
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
 _INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
@@ -418,15 +448,21 @@ cause(
     explains=("sampler_not_following", "engine_mismatch"),
 )  # fmt: skip
 cause(
-    "part_not_sent", Family.MISMATCH, "The sampler lacks a part of each update",
-    requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 2.0},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back),
+    "weights_never_arrive", Family.MISMATCH, "New weights never arrive at the sampler",
+    requires=(sampler_is_frozen,), supports={mismatch_starts_small: 1.0, mismatch_keeps_growing: 1.0},
+    refutes=_AT_A_PLACE, do="Compare a checksum of the sampler's weights with the trainer's after a push.",
+    reports=("verl #7495", "verl #4248"), explains=_TAILS, severity=Severity.CRITICAL,
+)  # fmt: skip
+cause(
+    "part_not_sent", Family.MISMATCH, "Some tensors never reach the sampler: it lacks a part of each update",
+    requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen),
     do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,
 )  # fmt: skip
 cause(
     "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
     requires=(mismatch_keeps_growing,), supports={mismatch_starts_small: 1.0},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
 )  # fmt: skip

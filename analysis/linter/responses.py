@@ -49,7 +49,9 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
     # Another prompt's equal answer has another probability.
     same = unlikely.groupby(["step", "n", "path", unlikely["logp"].round(3)])["step"].transform("size")
-    others = whole.groupby(["step", "group_id"])["n"].transform("size")[unlikely.index] - 1
+    # Without groups all responses of a step may answer one prompt.
+    alike = ["step", "group_id"] if evidence.log.has_groups else ["step"]
+    others = whole.groupby(alike)["n"].transform("size")[unlikely.index] - 1
     copies, chance = float((same - 1).sum()) / 2, float((np.exp(unlikely["logp"]) * others).sum()) / 2
     numbers = (
         estimated("pairs of equal unlikely responses", copies),

@@ -164,12 +164,13 @@ def precision(evidence: LogEvidence) -> list[Finding]:
         values = values[np.isfinite(values) & (values < _UNCERTAIN)]
         if len(values) < FEWEST_ROWS or not np.ptp(values) > 0:
             continue
-        for words, rounded, unit in _roundings(values, 4 if decimals is None else decimals):
-            if np.array_equal(rounded, values):
-                # Mean absolute rounding error: a quarter of the distance between neighbours.
-                stated = decimals is not None and words.endswith("decimals")
-                remarks.append(_rounded(evidence, column, words, float(unit.mean()) / 8, stated=stated))
-                break
+        roundings = _roundings(values, 4 if decimals is None else decimals)
+        fits = [(float(unit.mean()), words) for words, rounded, unit in roundings if np.array_equal(rounded, values)]
+        if fits:  # what is on a coarse lattice is on all finer ones
+            unit, words = max(fits)
+            # Mean absolute rounding error: a quarter of the distance between neighbours.
+            stated = decimals is not None and words.endswith("decimals")
+            remarks.append(_rounded(evidence, column, words, unit / 8, stated=stated))
     if remarks:
         return remarks
     return passed("No log-probability is rounded to half precision, or to a few decimals.")

@@ -4,6 +4,7 @@ from math import inf, sqrt
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
     DOUBTS,
@@ -13,6 +14,7 @@ from ratioscope.analysis.linter.evidence import (
     LogEvidence,
     steps_with,
 )
+from ratioscope.analysis.linter.sample import SAMPLER
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
@@ -265,7 +267,8 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
     varies = [column for column in LOG_PROBS if (by_step[f"min_{column}"] < by_step[f"max_{column}"]).any()]
     for column in (*LOG_PROBS, *CONSTANT_BESIDE):
         low, high = by_step[f"min_{column}"], by_step[f"max_{column}"]
-        same = (low == high) & ((low < 0) | (column in CONSTANT_BESIDE))
+        # A step of nothing but sure tokens, as after a collapse, has one value near 0.
+        same = (low == high) & ((low < SURE) | (column in CONSTANT_BESIDE))
         if column in CONSTANT_BESIDE and not varies:
             continue
         if same.any():
@@ -297,7 +300,10 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
         f"where {at_lowest} and isfinite({other})"
     ).iloc[0]
     n = int(found["n"])
-    if n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows) or not found["spread"] > LEAST_SPREAD:
+    # Smoothing gives every token that truncation left out one and the same probability.
+    smoothed = column in SAMPLER and smoothing_of(evidence.run.manifest.sampler) > 0
+    few = n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows)
+    if few or smoothed or not found["spread"] > LEAST_SPREAD:
         return None
     return Finding(
         f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: it was "

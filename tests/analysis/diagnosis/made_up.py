@@ -63,6 +63,15 @@ def remark_of(severity: Severity, column: str = "logp_current", steps: tuple[int
     return Finding(f"{column} is late.", severity, "Shift it.", numbers, steps, (column,), rule="shifted")
 
 
+def cause_of_mismatch(name: str) -> Finding:
+    """What the linter says of a mismatch's cause; "" for none that it knows."""
+    numbers, steps = (Number("lift", 3.0),), tuple(range(STEPS))
+    return Finding(
+        "One server differs.", Severity.WARNING, "Restart it.", numbers, steps, why="1 of 1 signs: its share is 90%.",
+        source="a report", of_cause=name, rule="mismatch_cause",
+    )  # fmt: skip
+
+
 RAMP = np.linspace(0, 1, STEPS)
 
 # Rule: evidence with the fault, and a near miss.
@@ -82,6 +91,10 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "log_broken_in_part": (
         replace(made_up(), remarks=[remark_of(Severity.CRITICAL, "advantage")]),
         replace(made_up(), remarks=[remark_of(Severity.WARNING, "advantage")]),
+    ),
+    "mismatch_cause": (
+        replace(made_up(s_k_engine_bounded=0.03), remarks=[cause_of_mismatch("one_server")]),
+        replace(made_up(s_k_engine_bounded=0.03), remarks=[cause_of_mismatch("")]),
     ),
     "sampler_not_following": (
         made_up(s_k_bounded=0.4 * RAMP, version_lag=1.0),
