@@ -41,7 +41,7 @@ _SURE = 2.0
 
 
 @dataclass(frozen=True)
-class Drop:
+class BoundedDrop:
     """A fall between two values of the level, and the most that the updates between can have done."""
 
     first: int
@@ -74,7 +74,7 @@ def move_bound(summary: StepSummary, first: int, last: int, *, sampled: bool = F
     return span * total
 
 
-def beyond_bound(summary: StepSummary, fall: Fall, span: float = 1.0) -> Drop | None:
+def beyond_bound(summary: StepSummary, fall: Fall, span: float = 1.0) -> BoundedDrop | None:
     """The largest drop of a fall, from one value to the next, in units of what updates can have done.
 
     None where no drop is beyond noise, or where updates are not logged.
@@ -95,5 +95,5 @@ def beyond_bound(summary: StepSummary, fall: Fall, span: float = 1.0) -> Drop | 
         bound = move_bound(summary, int(before.index[0]), int(after.index[-1]), sampled=sampled, span=span)
         if size > noise and not isnan(bound):
             times = (size - noise) / bound if bound > 0 else np.inf
-            found.append(Drop(int(first), int(last), size, bound, float(times)))
+            found.append(BoundedDrop(int(first), int(last), size, bound, float(times)))
     return max(found, key=lambda drop: (drop.times, drop.size), default=None)

@@ -161,7 +161,7 @@ def good_tokens_lost(evidence: RunEvidence) -> MarkReading | None:
     if around is None:
         return None
     more = around.during.max() > _MORE * around.before.max()
-    clause = f"{percent(float(around.down.max()))} of the tokens are good ones (A > 0) that lost a factor e by step "
+    clause = f"{percent(float(around.down.max()))} of the tokens have a positive advantage and lost a factor e by step "
     clause += str(step_of(around.down.idxmax()))
     return MarkReading(float(around.during.max()) if more else 0.0, clause, columns=("logp_current",))
 

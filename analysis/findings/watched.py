@@ -57,7 +57,7 @@ _GOOD_LOST = "avg((log_rho < -1 and advantage > 0)::int) filter (advantage is no
 _OF_TOKENS = {
     "lost": ("share of tokens that lost a factor e", 1, "avg((log_rho < -1)::int)"),
     "good_lost": (
-        "share of tokens with A > 0 that lost a factor e",
+        "share of good tokens that lost a factor e",
         1,
         "avg((log_rho < -1 and advantage > 0)::int) filter (advantage is not null)",
     ),
