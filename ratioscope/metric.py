@@ -147,6 +147,11 @@ class Metric:
         return (0.0, 1.0) if self.share else (self.lowest, self.highest)
 
     @property
+    def can_be_unreliable(self) -> bool:
+        """Whether its interval need not hold: by what its own step shows, or the other steps."""
+        return self.moment is Moment.SECOND or bool(self.spread)
+
+    @property
     def unit_of_ratio(self) -> str:
         """Whose ratio is squared."""
         return "ratio of a response" if self.reliance == "reliance_seq" else "ratio"

@@ -34,7 +34,7 @@ def judge_over_run(values: pd.DataFrame, low: pd.DataFrame, high: pd.DataFrame) 
     """
     for key, metric in CATALOGUE.items():
         # Of what is one-sided a single step says no more than what holds.
-        if metric.one_sided or not (metric.spread or metric.moment is Moment.SECOND):
+        if metric.one_sided or not metric.can_be_unreliable:
             continue
         there = np.isfinite(values[key].to_numpy(dtype=float))
         marked = there & _doubted(values, metric)

@@ -13,7 +13,6 @@ import pandas as pd
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import unknown
-from ratioscope.metric import Moment
 from ratioscope.notes import Note, is_unreliable, text_of
 
 PREFIX = "ratioscope"
@@ -84,7 +83,7 @@ def steps_beyond(summary: StepSummary, metrics: Sequence[str], after: int) -> It
             {
                 key: Marked(
                     float(values[key]), float(low[key]), float(high[key]), summary.note(step, key),
-                    CATALOGUE[key].moment is Moment.SECOND,
+                    CATALOGUE[key].can_be_unreliable,
                 )
                 for key in metrics
             },
