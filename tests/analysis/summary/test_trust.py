@@ -7,7 +7,9 @@ import pytest
 from ratioscope.analysis.summary.metrics import step_table
 from ratioscope.analysis.summary.over_run import FEWEST_STEPS, UNEQUAL_STEPS, judge_over_run
 from ratioscope.metric import MOST_SPREAD
+from tests.making.samples import summary_of
 from tests.oracles.populations import BENIGN, POPULATIONS, SIZES, samples, truth_of
+from tests.oracles.resampled import coverage
 from tests.oracles.trust import FIRST, ONE_SIDED, SECOND, Cell, Row, every, judged
 
 STEPS = 60
@@ -71,6 +73,12 @@ def test_steps_judge_each_other_only_where_there_are_enough_of_them() -> None:
         assert (notes["key"] == "kl_k3").sum() == steps * judge
         assert np.isinf(high["kl_k3"]).all() == judge and np.isfinite(low["kl_k3"]).all()
         assert np.isfinite(high["s_k_bounded"]).all()
+
+
+def test_runs_are_marked_whose_intervals_would_miss_if_their_groups_were_drawn_again() -> None:
+    for name, marked in (("offline-grpo-seed0", False), ("sync_interval20-grpo-seed0", True)):
+        unreliable = summary_of(name).unreliable("kl_k3")
+        assert unreliable.all() == unreliable.any() == marked == (coverage(name, "kl_k3") < 0.9)
 
 
 def test_bounds_hold_and_leave_the_other_end_open(cells: list[Cell]) -> None:
