@@ -575,7 +575,7 @@ cause(
     explains=("advantages",), reports=("verl #6376", "SkyRL #1492", "slime #1370"),
 )  # fmt: skip
 cause(
-    "credit_drifts", F.CREDIT, "Credit depends on the turn, whatever the response earned",
+    "credit_drifts", F.CREDIT, "The advantage depends on the turn, whatever the response earned",
     requires=(advantage_drifts_by_turn,), do="Add the reward of a response once, not once more for each turn.",
     explains=("advantages",), reports=("verl #6376", "SkyRL #1492", "slime #1370"),
 )  # fmt: skip
