@@ -320,7 +320,7 @@ def applied_loss(evidence: LogEvidence) -> list[Finding]:
     if weight_unlike_configured(evidence).known:
         return passed("gradient_weight is the advantage times the configured weight.")
     if clip_stops_nothing(evidence).known or clipped_at_the_same_weights(evidence).known:
-        return passed("What is clipped fits the ratio to the sampler.")
+        return passed(f"What was clipped of {len(_tokens(evidence)):,} tokens with an advantage shows no known fault.")
     return not_checked("Too little is clipped, or too little of the loss is configured in the manifest, to compare.")
 
 
