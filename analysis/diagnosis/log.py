@@ -94,7 +94,7 @@ def log_is_broken(evidence: RunEvidence) -> Finding | None:
     return _finding(evidence, Severity.CRITICAL, "The log is broken") if Damage(evidence).is_most else None
 
 
-@rule("log_broken_in_part", order=55, page="linter", group=None, words="partly broken log", cause=False)
+@rule("log_broken_in_part", order=52, page="linter", group=None, words="partly broken log", cause=False)
 def log_is_broken_in_part(evidence: RunEvidence) -> Finding | None:
     """A critical remark of the linter concerns a part of what rules need, and the rest is judged."""
     damage = Damage(evidence)

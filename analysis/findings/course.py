@@ -73,8 +73,8 @@ _LEAST = {"eval_accuracy": 0.01}
 _TIMES = {"eval_accuracy": "evaluations", "reward": "steps"}
 _LEAST_VALUES = {"eval_accuracy": 4, "reward": 10}
 """With fewer there is no trend."""
-_CLEAR = 3.0
-"""Standard deviations of a difference that chance does not make."""
+_CHANCE = 1.35e-3
+"""Of a difference in one direction that is called clear: three standard deviations."""
 
 
 def learning(summary: StepSummary, limits: Limits) -> str:
@@ -112,25 +112,32 @@ class LevelTrend(NamedTuple):
 def level_trend(summary: StepSummary) -> LevelTrend | None:
     """The trend of evaluation accuracy, or of the training reward where there are few evaluations; None: too few.
 
-    The means of the first and the last third are compared, whose noise is that of the values' intervals or of their
-    successive differences, whichever is larger: a policy goes up and down more than its prompts.
+    The mean of the last third is held against that of the first, and against the first value alone: what is learned at
+    once is flat afterwards. Noise is that of the values' intervals or of their successive differences, whichever is
+    larger: a policy goes up and down more than its prompts.
     """
     for metric, least_values in _LEAST_VALUES.items():
         series = finite_values(summary, metric)
         if len(series) < least_values:
             continue
-        deviation = np.nanmax([_noise(summary, metric) / -ndtri(_LEVEL / 2), own_noise(series), 0.0])
         third = len(series) // 3
         start, end = float(series.iloc[:third].mean()), float(series.iloc[-third:].mean())
-        least = max(_LEAST.get(metric, 0.0), _CLEAR * deviation * np.sqrt(2 / third))
-        if not deviation and start != end:
+        of_prompts, own = _noise(summary, metric) / -ndtri(_LEVEL / 2), float(np.nan_to_num(own_noise(series)))
+        if not of_prompts and not own and start != end:
             return None
-        clear = ("rose" if end > start else "fell") * bool(abs(end - start) > least)
-        _, points, *_ = _turns(series, 0.0, 0.0)
-        first, last = points[0].value, points[-1].value
-        if clear and (last > first) is (end > start):  # further apart than the means of thirds
-            start, end = first, last
-        return LevelTrend(metric, clear, start, end, len(series))
+        least, rises, declines = _LEAST.get(metric, 0.0), -ndtri(_CHANCE), -stdtrit(len(series) / 3, _CHANCE)
+        sd = max(of_prompts, own)
+        since_first = end - float(series.iloc[0]) > max(least, rises * sd * np.sqrt(1 + 1 / third))
+        rose = bool(since_first or end - start > max(least, rises * sd * np.sqrt(2 / third)))
+        # Few differences know their spread badly, and a decline alarms.
+        fell = not rose and start - end > max(least, max(rises * of_prompts, declines * own) * np.sqrt(2 / third))
+        _, points, values, _ = _turns(series, 0.0, 0.0)
+        if rose or fell:  # the ends themselves, where they say the same
+            first, last = points[0].value, points[-1].value
+            start, end = (first, last) if (last > first) is rose else (start, end)
+        else:  # as the sentence about its course has them
+            *_, (start, end) = _ends(values, 0.0, 0.0)
+        return LevelTrend(metric, "rose" if rose else "fell" if fell else "", start, end, len(series))
     return None
 
 

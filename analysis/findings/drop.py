@@ -99,7 +99,7 @@ def followed(level: "pd.Series[float]", share: float, noise: float, metric: str,
     best, since, limit = float(values[0]), None, np.nan
     for place in range(1, len(values)):
         value = values[place]
-        lost, made_of_noise = share * abs(best), _chance(place / window) * noise / _HALF
+        lost, made_of_noise = share * abs(best), _chance(place) * noise / _HALF
         if since is None and place > 1 and value < best - max(lost, made_of_noise):
             since, limit = place, best - max(lost, made_of_noise)
         elif since is not None and value >= best - max(_MADE_UP * lost, _OF_DIFFERENCE * noise):

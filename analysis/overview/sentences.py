@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import RULES
-from ratioscope.analysis.findings.course import learning, level_trend
+from ratioscope.analysis.findings.course import learning
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.summary.summary import StepSummary
@@ -48,11 +48,9 @@ def overview_headline(
         found = "No rule found anything graver than a notice" if findings else "No rule found anything"
         care = f", but use the log with care: {doubts[0].sentence}" if doubts else "."
         said = f"{found} in {steps}{care}"
-    # The finding of a fall says what the level did, and the light that it is flat.
+    # The finding of a fall says what the level did.
     fell = lead is not None and RULES[lead.rule].outcome and not RULES[lead.rule].absence
-    trend = level_trend(summary)
-    flat = trend is not None and not trend.clear
-    return f"{said} {'' if fell or flat else learning(summary, facts.limits)}".strip()
+    return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()
 
 
 _OF_THE_LOG = "linter"

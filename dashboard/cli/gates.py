@@ -77,11 +77,15 @@ def check(
         "diagnose sample_runs/sync_interval20-reinforce-lr0.0003-seed0",
         "diagnose sample_runs/sync_interval20-grpo-seed0 --fail-on critical",
         "diagnose sample_runs/sync_interval20-grpo-seed0 --json",
+        "diagnose sample_runs/mismatch-grpo-seed0 --why",
     )
 )
 def diagnose(
     run: RunFolder,
     as_json: Annotated[bool, typer.Option("--json", help="Every finding with its numbers and steps.")] = False,
+    with_causes: Annotated[
+        bool, typer.Option("--why", help="Also which causes were looked for, and which signs of each the log shows.")
+    ] = False,
     fail_on: Annotated[
         SeverityName | None,
         typer.Option(
@@ -99,13 +103,17 @@ def diagnose(
 
     --json prints an object: schema_version, run, lights, thresholds, thresholds_moved (a sentence, or null), log,
     not_seen, findings. Each light has name (Learning, Off-policy, Log), state, severity, sentence. Each finding has
-    rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page.
+    rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page. --why adds why, a list of families:
+    family, causes; each cause has cause, words, stands, score, marks; each mark has mark, role (requires, supports,
+    refutes), presence, value, limit, clause.
     """
     from ratioscope.analysis.diagnosis.absence import nothing_to_judge
     from ratioscope.analysis.diagnosis.opened import open_folder
     from ratioscope.analysis.diagnosis.report import diagnosis_text, head_to_json
+    from ratioscope.analysis.diagnosis.why import why, why_text
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import refuse_own
+    from ratioscope.analysis.findings.plain import json_value
     from ratioscope.analysis.overview.lights import lights_of, lights_text
     from ratioscope.dashboard.evidence import with_page
 
@@ -115,12 +123,15 @@ def diagnose(
         found = open_folder(run, thresholds=thresholds, progress=progress)
     complain_of(found.run)
     shown = lights_of(found)
+    tables = why(found.run, *found.judged.checked, found.limits) if with_causes else []
     if as_json:
         head = head_to_json(found)
         contents = {"lights": [light.to_json() for light in shown]}
+        contents |= {"why": json_value(tables)} if with_causes else {}
         say_json(head | contents | {"findings": [with_page(finding) for finding in found.findings]})
     else:
-        print_line(f"{lights_text(shown)}\n\n{diagnosis_text(found)}")
+        texts = [lights_text(shown), diagnosis_text(found), *([why_text(tables)] if with_causes else [])]
+        print_line("\n\n".join(texts))
     severities = [*(finding.severity for finding in found.findings), *(light.severity for light in shown)]
     failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)
     if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from ratioscope.analysis.diagnosis.why import mark_words, no_sign, speaking, why
 from ratioscope.analysis.findings.course import course
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.sections import learning
-from ratioscope.dashboard.sections.model import Chart
+from ratioscope.dashboard.sections.model import Chart, Table
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
 
@@ -18,6 +19,23 @@ def answer(subject: Subject) -> str:
 def charts(subject: Subject) -> list[Chart]:
     """What a run is judged by first; the figures have keys of their own, because Learning has the same ones."""
     return [replace(chart, key=f"overview-{chart.key}") for chart in learning.first(subject)]
+
+
+def causes(subject: Subject) -> list[Table]:
+    """For each family the causes that a sign speaks for, against their signs."""
+    found = subject.compute(why, *subject.opened.checked.steps, subject.opened.limits)
+    return [
+        Table(
+            family["family"][0].upper() + family["family"][1:],
+            ("Cause", "Named", "Signs"),
+            tuple(
+                (each["words"], "yes" if each["stands"] else "no", "; ".join(map(mark_words, each["marks"])))
+                for each in speaking(family["causes"])
+            ),
+            no_sign(len(family["causes"]), len(speaking(family["causes"]))),
+        )
+        for family in found
+    ]
 
 
 PAGE = Page(

@@ -11,7 +11,7 @@ from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.answers import answers, lights_row
 from ratioscope.dashboard.components.as_reported import as_reported
-from ratioscope.dashboard.components.blocks import PageSubject, beside, draw, page_subject, say
+from ratioscope.dashboard.components.blocks import PageSubject, beside, computed, draw, page_subject, say
 from ratioscope.dashboard.components.finding_card import finding_details, show_me
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
@@ -40,6 +40,12 @@ def render() -> None:
     with fold("charts", "Charts", "reward, entropy, length and what they cost") as door:
         if door.open:
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
+    with fold("causes", "Causes", "which were looked for, and the signs of each") as door:
+        if door.open:
+            for table in computed(lambda: overview.causes(subject), height=200) or ():
+                draw(table)
+                if not table.rows:
+                    say(table.note)
     _origin(subject)
     as_reported(overview.PAGE, subject)
     sibling_runs(opened.run_id)

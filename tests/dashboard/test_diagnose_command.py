@@ -1,11 +1,15 @@
 """`ratioscope diagnose`: what it prints, its exit codes, and thresholds from a file."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ratioscope.analysis.diagnosis.why import speaking
+from ratioscope.analysis.findings.cause import CAUSES
+from ratioscope.analysis.findings.mark import Presence
 from ratioscope.dashboard.cli import PROBLEMS_FOUND
 from tests.making.commands import Outcome, command
 from tests.making.runs import stale_step, write_run
@@ -40,6 +44,20 @@ def test_findings_are_printed_with_cause_and_remedy(ratioscope: Ratioscope, stal
     assert "High staleness in 4 of 4 steps" in off_policy or "in the median step" in off_policy
     assert sentence.startswith("warning   Staleness is clearly above ε_stale/2 = 0.2 in 4 of 4 steps")
     assert why.strip().startswith("Why: ") and do.strip().startswith("Do: ")
+
+
+def test_why_prints_the_causes_against_their_signs(ratioscope: Ratioscope, stale: Path) -> None:
+    text = ratioscope("diagnose", stale, "--why").succeeded()
+    tables = json.loads(ratioscope("diagnose", stale, "--why", "--json").succeeded())["why"]
+    assert "why" not in json.loads(ratioscope("diagnose", stale, "--json").succeeded())
+    for family in tables:
+        assert f"Causes: {family['family']}" in text
+        named = [cause for cause in CAUSES.values() if cause.family.value == family["family"]]
+        assert {cause["cause"] for cause in family["causes"]} == {cause.name for cause in named}
+        for cause in family["causes"]:
+            assert {mark["presence"] for mark in cause["marks"]} <= {presence.value for presence in Presence}
+            assert (cause["words"] in text) is bool(speaking([cause]))
+    assert re.search(r"No sign of \d+ (other )?cause", text)
 
 
 def test_a_run_without_findings_says_so(ratioscope: Ratioscope, fresh: Path) -> None:
