@@ -32,11 +32,9 @@ class Family(Enum):
     """What causes compete to explain."""
 
     MISMATCH = "sampler and trainer differ at one version"
-    VERSIONS = "versions and ages"
     CREDIT = "advantages and rewards"
     LOSS = "the loss that ran"
     SELECTION = "which responses are learned from"
-    LOG = "a column of the log"
     FALL = "the run falls or does not learn"
 
 

@@ -18,7 +18,7 @@ from ratioscope.analysis.frameworks.remedies import framework_of
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
-from ratioscope.analysis.linter.place import DIMENSIONS, LEAST_LIFT, expected, places_of, shortfall, strata
+from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
 
 _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
 # Log-probability above which both engines give 0 or nearly so, whatever they differ in.
@@ -47,7 +47,7 @@ def _held_by(dimension: str) -> Mark:
 
     def look(evidence: LogEvidence) -> MarkReading | None:
         frame = _differing(evidence)
-        if frame is None or DIMENSIONS[dimension].levels(frame).nunique() < 2:
+        if frame is None or DIVIDED_BY[dimension].levels(frame).nunique() < 2:
             return None
         place = next((each for each in places_of(evidence) if each.dimension == dimension), None)
         if place is None:
@@ -55,15 +55,15 @@ def _held_by(dimension: str) -> Mark:
         return MarkReading(place.lift, place.clause, evidence.all_steps, _columns(evidence), place=place.words)
 
     look.__name__ = f"mismatch_by_{dimension}"
-    look.__doc__ = f"One part by {DIMENSIONS[dimension].title.rstrip(':')} holds more of the mismatch than it should"
-    return mark(needs=(*ENGINE_COLUMNS, *DIMENSIONS[dimension].needs), limit=LEAST_LIFT)(look)
+    look.__doc__ = f"One part by {DIVIDED_BY[dimension].title.rstrip(':')} holds more of the mismatch than it should"
+    return mark(needs=(*ENGINE_COLUMNS, *DIVIDED_BY[dimension].needs), limit=LEAST_LIFT)(look)
 
 
 def _columns(evidence: LogEvidence) -> tuple[str, ...]:
     return "logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"
 
 
-HELD_BY = {dimension: _held_by(dimension) for dimension in DIMENSIONS}
+HELD_BY = {dimension: _held_by(dimension) for dimension in DIVIDED_BY}
 
 
 def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
@@ -236,7 +236,7 @@ def sampler_avoids_repeats(evidence: LogEvidence) -> MarkReading | None:
         return None
     if not sign.present:
         return MarkReading(1.0, "")
-    again = DIMENSIONS["written"].levels(evidence.fresh) == "written before"
+    again = DIVIDED_BY["written"].levels(evidence.fresh) == "written before"
     signed, others = (float(evidence.fresh["fresh"][which].mean()) for which in (again, ~again))
     if not signed > 0 > others:
         return MarkReading(1.0, "")
@@ -369,7 +369,7 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-_AT_A_PLACE = tuple(HELD_BY[name] for name in DIMENSIONS if name not in ("position", "end", "token", "written"))
+_AT_A_PLACE = tuple(HELD_BY[name] for name in DIVIDED_BY if name not in ("position", "end", "token", "written"))
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
 _INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
 

@@ -53,7 +53,7 @@ class Place:
     @property
     def words(self) -> str:
         """The part, as a subject."""
-        title = DIMENSIONS[self.dimension].title
+        title = DIVIDED_BY[self.dimension].title
         if len(self.labels) > _MOST_NAMED:
             return f"{len(self.labels)} of {self.n_levels} {title}s"
         return f"{title} {listed(self.labels)}"
@@ -66,7 +66,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Divided:
-    """A dimension of `DIMENSIONS`."""
+    """A dimension of `DIVIDED_BY`."""
 
     title: str
     needs: tuple[Need, ...]
@@ -117,7 +117,7 @@ def _of_response(column: str) -> Divided:
 
 
 _PROMPTS: tuple[Need, ...] = (("sequences.prompt_id",),)
-DIMENSIONS: dict[str, Divided] = {
+DIVIDED_BY: dict[str, Divided] = {
     **{column: _of_response(column) for column in ("engine", "rank", "environment", "adapter")},
     "prompt": Divided("prompt", _PROMPTS, _recurring),
     "repeated": Divided("prompts", _PROMPTS, _asked_before),
@@ -169,7 +169,7 @@ def places(frame: pd.DataFrame) -> tuple[Place, ...]:
     if not distance.sum() > 0 or group[-1] + 1 < _FEWEST_GROUPS:
         return ()
     left = {}
-    for name, dimension in DIMENSIONS.items():
+    for name, dimension in DIVIDED_BY.items():
         codes, labels = pd.factorize(dimension.levels(frame))
         if len(labels) > 1:
             left[name] = codes.astype(np.int64), labels
@@ -221,7 +221,7 @@ def _looked_at(
     order = order[np.argsort(-total[order])]
     place = Place(
         name,
-        _labels(DIMENSIONS[name], labels[order]),
+        _labels(DIVIDED_BY[name], labels[order]),
         n,
         float(lift),
         float(total[dense].sum() / total.sum()),

@@ -35,6 +35,8 @@ FAULTS = Register()
 NEVER_ARRIVED = r"never arriv|does not follow the"
 TEMPERATURE = r"drew at \d|\d × the temperature|which a temperature explains"
 BROKEN = r"log is broken|cannot be trusted"
+# Where some rows are wrong, that part of the log is.
+WHOLLY_BROKEN = r"log is broken(?! in part)|cannot be trusted"
 SAMPLER_COLUMN = r"logp_behavior is (exactly 0|not the|logged one)"
 MISSING_RESPONSES = r"responses of these groups are missing|responses are missing"
 
@@ -627,7 +629,7 @@ def late_and_at_a_temperature() -> Log:
     "A few responses are NaN from token 5 on: leave them out and judge the rest.",
     report="OpenRLHF #1165; maxtext #5231",
     needs=(r"\bnan\b",),
-    never=(BROKEN, NEVER_ARRIVED, TEMPERATURE),
+    never=(WHOLLY_BROKEN, NEVER_ARRIVED, TEMPERATURE),
     columns=("verl",),
 )
 def nan_behind_a_token() -> Log:
@@ -645,7 +647,7 @@ def nan_behind_a_token() -> Log:
     "4 % of the sampler's log-probabilities are above 0.",
     report="OpenRLHF #1165; maxtext #5231",
     needs=(r"above (0|zero)|positive|larger than (0|zero|1)|beyond 0",),
-    never=(BROKEN, NEVER_ARRIVED, TEMPERATURE),
+    never=(WHOLLY_BROKEN, NEVER_ARRIVED, TEMPERATURE),
     columns=("verl",),
 )
 def values_above_zero() -> Log:
