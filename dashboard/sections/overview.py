@@ -27,10 +27,11 @@ def causes(subject: Subject) -> list[Table]:
     return [
         Table(
             family["family"][0].upper() + family["family"][1:],
-            ("Cause", "Named", "Signs"),
+            ("Sign", "Cause", "Named"),
             tuple(
-                (each["words"], "yes" if each["stands"] else "no", "; ".join(map(mark_words, each["marks"])))
+                (mark_words(mark), each["words"], "yes" if each["stands"] else "no")
                 for each in speaking(family["causes"])
+                for mark in each["marks"]
             ),
             no_sign(len(family["causes"]), len(speaking(family["causes"]))),
         )

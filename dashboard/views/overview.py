@@ -45,7 +45,7 @@ def render() -> None:
             for table in computed(lambda: overview.causes(subject), height=200) or ():
                 draw(table)
                 if not table.rows:
-                    say(table.note)
+                    say(f"{table.title}: {table.note}")
     _origin(subject)
     as_reported(overview.PAGE, subject)
     sibling_runs(opened.run_id)
