@@ -55,6 +55,7 @@ class KnownCause:
     reports: tuple[str, ...] = ()
     source: str = ""
     explains: frozenset[str] = frozenset()
+    columns: tuple[str, ...] = ()
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -102,7 +103,7 @@ CAUSES: dict[str, KnownCause] = {}
 def cause(
     name: str, family: Family, words: str, *, requires: Sequence[Mark], do: str, supports: Mapping[Mark, float] = {},
     refutes: Sequence[Mark] = (), severity: Severity = Severity.WARNING, settings: Mapping[str, str] = {},
-    reports: Sequence[str] = (), source: str = "", explains: Sequence[str] = (),
+    reports: Sequence[str] = (), source: str = "", explains: Sequence[str] = (), columns: Sequence[str] = (),
 ) -> KnownCause:  # fmt: skip
     """Declare a cause.
 
@@ -114,11 +115,12 @@ def cause(
         do: the remedy, an imperative.
         reports: public reports, "NeMo-RL #4018".
         explains: checks and rules whose own findings this cause explains, so that their remedies are not given.
+        columns: what is wrong; empty: what the marks were read off.
     """
     assert requires and name not in CAUSES, name
     CAUSES[name] = KnownCause(
         name, family, words, tuple(requires), dict(supports), tuple(refutes), do, severity, dict(settings),
-        tuple(reports), source, frozenset(explains),
+        tuple(reports), source, frozenset(explains), tuple(columns),
     )  # fmt: skip
     return CAUSES[name]
 
@@ -181,7 +183,7 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
         remedy,
         tuple(estimated(sign.mark.words, sign.reading.value) for sign in speaking),
         next((sign.reading.steps for sign in speaking if sign.reading.steps), ()),
-        tuple(dict.fromkeys(name for sign in speaking for name in sign.reading.columns)),
+        leading.cause.columns or tuple(dict.fromkeys(name for sign in speaking for name in sign.reading.columns)),
         next((sign.reading.examples for sign in speaking if sign.reading.examples), ()),
         why=f"{len(speaking)} of {n_marks} signs: {'; '.join(clauses[:_MOST_CLAUSES])}.",
         source=", ".join(leading.cause.reports) or leading.cause.source,

@@ -305,7 +305,7 @@ cause(
 )  # fmt: skip
 
 
-@check(order=252, needs=(("advantage",), ("logp_current",), ("clipped", "clip_side", "gradient_weight")),
+@check(order=277, needs=(("advantage",), ("logp_current",), ("clipped", "clip_side", "gradient_weight")),
        page="clipping")  # fmt: skip
 def applied_loss(evidence: LogEvidence) -> list[Finding]:
     """The configured weight and clip against gradient_weight and what was clipped, and what the clip was spent on."""

@@ -97,6 +97,16 @@ def mismatch_starts_small(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=ENGINE_COLUMNS, limit=0.2)
+def mismatch_varies(evidence: LogEvidence) -> MarkReading | None:
+    """In the second half of the run the mismatch differs from step to step, as that of rounding does not."""
+    later = _by_step(evidence).iloc[len(_by_step(evidence)) // 2 :]
+    if len(later) < _FEWEST_STEPS // 2 or not later.mean() > 0:
+        return None
+    spread = float(later.std() / later.mean())
+    return MarkReading(spread, f"the mismatch varies by {percent(spread)} between later steps")
+
+
 @mark(needs=ENGINE_COLUMNS, limit=1.35)
 def mismatch_keeps_growing(evidence: LogEvidence) -> MarkReading | None:
     """The last third of the run has a larger mismatch than the middle third, in nearly all of its steps."""
@@ -143,7 +153,8 @@ def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
         return None
     usual = float(level.median())
     high = level[level > 3 * usual]
-    stretch = len(high) > 1 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
+    calm = level.drop(high.index).max() <= 2 * usual
+    stretch = calm and len(high) > 1 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
     if not stretch or usual <= 0:
         return MarkReading(1.0, "")
     times = float(high.median()) / usual
@@ -433,7 +444,7 @@ cause(
 cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
-    refutes=(*_AT_A_PLACE, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
+    refutes=(*_AT_A_PLACE, mismatch_varies, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
              mismatch_follows_updates),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
     reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
@@ -443,7 +454,7 @@ cause(
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0},
     refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back),
-    do="Label each token with the version that sampled it, when it was sampled.",
+    do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
 )  # fmt: skip

@@ -227,7 +227,7 @@ POLICIES = {
     "stale by 3, reported fresh": Injected(
         "the version of the push is logged before the weights have arrived",
         both(_reported(1), set_to(T, np.nan), lambda tables: tables["tokens"].attrs.clear()),
-        ("sampler_not_following", "on_policy_ratio"),
+        ("mismatch_cause", "sampler_not_following", "on_policy_ratio"),
         ("behavior_version", "sampler"),
     ),
     "recomputed denominators": Injected(

@@ -195,7 +195,7 @@ def test_a_fault_is_found_and_nothing_else_is_blamed(trained: Trained, tmp_path:
     remarks = lint(open_run(damaged))
     assert found(remarks)[fault.check] is fault.severity
     assert problems(remarks) | {fault.check} == {fault.check} | fault.consequences
-    assert set(found(remarks)) - problems(remarks) - {fault.check} <= {"mean_ratio"}
+    assert set(found(remarks)) - problems(remarks) - {fault.check} <= {"mean_ratio", "on_policy_ratio"}
     assert any(fault.words in remark.sentence for remark in remarks if remark.rule == fault.check)
     changed = changed_rows(clean, damaged, fault.table)
     for remark in remarks:
@@ -270,9 +270,9 @@ def test_what_is_not_logged_is_not_checked(tmp_path: Path) -> None:
     remarks = lint(open_run(write_run(tmp_path / "run", [step])))
     unchecked = {remark.rule for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
     assert unchecked == {
-        "advantages", "copied_columns", "drawn_as_logged", "entropy_agrees", "masks", "mean_ratio", "mismatch_cause",
-        "prompts",
-        "recomputed", "response_mask", "shifted", "swapped", "temperature", "truncated_support",
+        "advantages", "applied_loss", "copied_columns", "drawn_as_logged", "entropy_agrees", "masks", "mean_ratio",
+        "mismatch_cause", "prompts",
+        "recomputed", "response_mask", "selection", "shifted", "swapped", "temperature", "truncated_support",
     }  # fmt: skip
 
 
