@@ -212,6 +212,19 @@ def _small(words: str) -> str:
     return words if first.isupper() or "_" in first else words[0].lower() + words[1:]
 
 
+def cause_text(of: KnownCause) -> str:
+    """Return a cause as `ratioscope explain` prints it: its words, its marks, what to do, who reported it."""
+    lines = [
+        f"{of.name} (cause): {of.words}.",
+        f"Explains that {of.family.value}." if of.family is Family.MISMATCH else "",
+    ]
+    for title, marks in zip(("Needs", "Supported by", "Refuted by"), _roles(of), strict=True):
+        lines += [f"{title}: {mark.words} (above {mark.limit:g})." for mark in marks]
+    lines.append(f"Do: {of.do}")
+    told = ", ".join(of.reports) or of.source
+    return "\n".join(filter(None, [*lines, f"Reported: {told}." if told else ""]))
+
+
 def table(family: Family, evidence: Evidence) -> list[dict[str, Any]]:
     """The causes of a family against their marks, the likeliest first; the shape of `diagnose --why --json`."""
     return [

@@ -31,6 +31,10 @@ FEWEST_ROWS = 20
 
 # In more steps than this a constant column is the writer's.
 LARGEST_CONSTANT_SHARE = 0.5
+# Shares of the zeros with a zero on either side, and of those at the first position that are one token.
+_IN_STRETCHES, _ONE_TOKEN = 0.4, 0.9
+# A value in so many of the rows, and so many times as often as the next one, stands for missing ones.
+_LEAST_PLACEHOLDER, _TIMES_NEXT = 0.05, 10
 # A smallest value that so many rows have, while another column spreads there, is a bound.
 LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
@@ -251,10 +255,29 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> str:
     if found["zeros"] == found["n"]:
         return "the whole column"
     if found["low"] == found["high"]:
-        return f"always at position {int(found['low'])}"
+        return f"always at position {int(found['low'])}{_not_sampled(evidence, fault, int(found['low']))}"
     if found["whole"] == found["affected"]:
         return f"{int(found['whole']):,} whole responses"
+    beside = evidence.frame(
+        f"select avg((before and after)::int) as inside from (select {ROW_FAULTS[fault]} as fault, "
+        f"lag({column} = 0) over response as before, lead({column} = 0) over response as after from examined "
+        "window response as (partition by step, seq_id order by position)) where fault"
+    )["inside"].iloc[0]
+    if beside > _IN_STRETCHES:
+        return f"in stretches of {int(found['affected']):,} responses, as where a tool's output is logged"
     return f"single tokens of {int(found['affected']):,} responses"
+
+
+def _not_sampled(evidence: LogEvidence, fault: str, position: int) -> str:
+    """What tells a token that the prompt gave: at the first position it is the same nearly everywhere."""
+    if position or not evidence.log.has("token_id"):
+        return ""
+    counts = evidence.frame(
+        f"select count(*) as n from examined where position = 0 and {ROW_FAULTS[fault]} "
+        "group by token_id order by n desc"
+    )["n"]
+    same = counts.iloc[0] > _ONE_TOKEN * counts.sum()
+    return ", one token in nearly all responses: it was not sampled (BOS, or the end of the prompt)" if same else ""
 
 
 @check(order=130, needs=ANY)
@@ -268,7 +291,7 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
     for column in (*LOG_PROBS, *CONSTANT_BESIDE):
         low, high = by_step[f"min_{column}"], by_step[f"max_{column}"]
         # A step of nothing but sure tokens, as after a collapse, has one value near 0.
-        same = (low == high) & ((low < SURE) | (column in CONSTANT_BESIDE))
+        same = (low == high) & (low.abs() > -SURE)
         if column in CONSTANT_BESIDE and not varies:
             continue
         if same.any():
@@ -287,8 +310,34 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
                     (column,),
                 )
             )
-    remarks += [remark for column in varies if (remark := _clamped(evidence, column)) is not None]
+    for column in varies:
+        remarks += filter(None, [_one_value(evidence, column) or _clamped(evidence, column)])
     return remarks or passed(f"Every log-probability varies in each of the {len(by_step)} steps.")
+
+
+def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
+    """One value in many rows of a column, where another column varies: it stands for values that were not there."""
+    other = "logp_behavior" if column == "logp_current" else "logp_current"
+    found = evidence.frame(
+        f"select {column} as value, count(*) as n, stddev_pop({other}) as spread from examined "
+        f"where isfinite({column}) and {column} < {SURE} group by {column} order by n desc, value limit 2"
+    )
+    if not len(found):
+        return None
+    first, following = found.iloc[0], float(found["n"].iloc[1]) if len(found) > 1 else 0.0
+    share = float(first["n"]) / evidence.n_rows
+    if share < _LEAST_PLACEHOLDER or first["n"] < _TIMES_NEXT * following or not first["spread"] > LEAST_SPREAD:
+        return None
+    return Finding(
+        f"{column} is {first['value']:.4g} in {percent(share)} of the rows, where {other} varies: a placeholder for "
+        "missing values.",
+        Severity.CRITICAL,
+        "Leave missing values empty: ratios of these tokens are those of the constant.",
+        (estimated("share of the rows", share), estimated("value", float(first["value"]))),
+        evidence.all_steps,
+        (column,),
+        evidence.rows_where(f"{column} = {float(first['value'])!r}::float"),
+    )
 
 
 def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
@@ -306,8 +355,8 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     if few or smoothed or not found["spread"] > LEAST_SPREAD:
         return None
     return Finding(
-        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: it was "
-        "clamped, or this value stands for missing ones.",
+        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: a clamp, "
+        f"{'a smoothed sampler, ' if column in SAMPLER else ''}or a stand-in for missing values.",
         Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,
         "Log it as it is, and leave missing values empty: ratios of these tokens are those of the bound.",
         (estimated("tokens", n), estimated("smallest value", float(found["lowest"]))),

@@ -41,9 +41,10 @@ def explained(incomplete: str) -> list[str]:
     """Everything that `explain` knows."""
     from ratioscope.catalogue import ENTRIES
 
-    rules = (name for module in _modules("diagnosis") for name in _called(module, "rule"))
-    words = ["format", "metrics", "algorithms", "parts", "findings", "checks", "thresholds"]
-    known = [*words, *ENTRIES, *algorithm_names(), *rules, *_of_frameworks()]
+    rooms = {"diagnosis": ("rule", "cause"), "linter": ("cause",)}
+    declared = (name for room, by in rooms.items() for module in _modules(room) for name in _called(module, *by))
+    words = ["format", "metrics", "algorithms", "parts", "findings", "checks", "causes", "thresholds"]
+    known = [*words, *ENTRIES, *algorithm_names(), *declared, *_of_frameworks()]
     return _starting(incomplete, dict.fromkeys(known))
 
 

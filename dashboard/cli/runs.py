@@ -23,7 +23,7 @@ _SHOWN = (
 )  # fmt: skip
 _ROWS = 20
 # Words of `explain` that stand for a list.
-_LISTS = ("format", "metrics", "algorithms", "parts", "findings", "checks", "thresholds")
+_LISTS = ("format", "metrics", "algorithms", "parts", "findings", "checks", "causes", "thresholds")
 _MOST_MEANT = 12
 
 
@@ -136,8 +136,8 @@ def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric, an algorithm, a finding, a check, what a framework logs, or format, metrics, algorithms, "
-            "parts, findings, checks, thresholds.",
+            help="A metric, an algorithm, a finding, a check, a cause, what a framework logs, or format, metrics, "
+            "algorithms, parts, findings, checks, causes, thresholds.",
             autocompletion=completion.explained,
         ),
     ] = None,
@@ -149,6 +149,7 @@ def explain(
     """What a metric, an algorithm or a finding is, with its source; which metric another framework's number is."""
     from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
+    from ratioscope.analysis.findings.cause import CAUSES, cause_text
     from ratioscope.analysis.frameworks import naming, writing
     from ratioscope.analysis.linter import CHECKS
     from ratioscope.run_format import schema
@@ -184,13 +185,17 @@ def explain(
         said = [f"{what} ({kind}): {each.about}" for kind, each in declared if each]
         limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
         print_line("\n\n".join([*said, *limits]))
+    elif what in CAUSES:
+        print_line(cause_text(CAUSES[str(what)]))
+    elif what == "causes":
+        print_line("\n".join(f"{name:<28} {each.words}." for name, each in CAUSES.items()))
     elif what in ("findings", "checks"):
         print_line(
             "\n".join(f"{name:<24} {each.question}" for name, each in (RULES if what == "findings" else CHECKS).items())
         )
     elif what in (None, "metrics"):
         print_line("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
-        print_line("\nalgorithms, parts, findings, checks, format, thresholds: more to explain.")
+        print_line("\nalgorithms, parts, findings, checks, causes, format, thresholds: more to explain.")
     elif reported:
         print_line("\n\n".join(reported))
     else:
@@ -202,13 +207,14 @@ def _explained() -> dict[str, str]:
     from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.diagnosis.rule import rule_words
+    from ratioscope.analysis.findings.cause import CAUSES
     from ratioscope.analysis.linter import CHECKS
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 
     known = {rule_words(rule): rule for rule in RULES} | {check.replace("_", " "): check for check in CHECKS}
     for entry in catalogue.ENTRIES.values():
         known |= {entry.label: entry.key, entry.title: entry.key}
-    named = [*catalogue.ENTRIES, *ALGORITHMS, *ALIASES, *RULES, *CHECKS, *_LISTS]
+    named = [*catalogue.ENTRIES, *ALGORITHMS, *ALIASES, *RULES, *CHECKS, *CAUSES, *_LISTS]
     return known | {name: name for name in named}
 
 
