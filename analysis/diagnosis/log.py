@@ -100,7 +100,11 @@ def log_is_broken_in_part(evidence: RunEvidence) -> Finding | None:
     damage = Damage(evidence)
     if damage.is_most or not damage.remarks:
         return None
-    return _finding(evidence, Severity.WARNING, "The log is broken in part")
+    broken = {column for remark in evidence.remarks if remark.is_broken for column in remark.columns}
+    # What the loss learned from may itself be wrong, and be logged as it was.
+    of_credit = broken <= {"advantage", "reward", "group_id"}
+    what = "Advantages are wrong, in the log or in the loss" if of_credit else "The log is broken in part"
+    return _finding(evidence, Severity.WARNING, what)
 
 
 def _finding(evidence: RunEvidence, severity: Severity, what: str) -> Finding:

@@ -66,17 +66,17 @@ def holds(rows: pd.DataFrame, mode: Mode) -> go.Figure:
         hovertemplate="%{x:.0%} of the distance, %{customdata[0]:.0%} expected<extra></extra>",
         name="held",
     )
-    fig.add_scatter(
+    fig.add_bar(
         y=names,
         x=rows["share_expected"].to_numpy(np.float32),
-        mode="markers",
-        marker={"symbol": "line-ns", "size": 20, "line": {"width": 3, "color": mode.text}},
+        orientation="h",
+        marker={"color": "rgba(0,0,0,0)", "line": {"width": 2, "color": mode.text}},
         hoverinfo="skip",
         name="expected by the tokens' probability",
     )
     fig.update_xaxes(tickformat="~p", range=[0, 1], showgrid=True)
     fig.update_yaxes(autorange="reversed", showgrid=False)
-    return fig.update_layout(hovermode="closest", dragmode=False, bargap=0.35, margin={"t": 8})
+    return fig.update_layout(barmode="overlay", hovermode="closest", dragmode=False, bargap=0.35, margin={"t": 8})
 
 
 def against_probability(rows: pd.DataFrame, mode: Mode) -> go.Figure:
