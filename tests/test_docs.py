@@ -9,6 +9,8 @@ import pytest
 import typer
 
 from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.findings.cause import CAUSES
+from ratioscope.analysis.findings.mark import MARKS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import ENTRIES, THRESHOLDS
@@ -17,6 +19,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.run_format.manifest import Manifest
 from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings.load import load_settings
+from tests.cases.faults import FAULTS
 from tests.making import docs, questions
 
 ROOT = docs.ROOT
@@ -143,3 +146,10 @@ def test_views_of_the_protocol_are_made_where_the_page_says() -> None:
     views = [(view, path) for names, path in rows if path.endswith(".sql") for view in re.findall(r"`(\w+)`", names)]
     assert len(views) > 5
     assert [view for view, path in views if f"view {view} as" not in (ROOT / path).read_text(encoding="utf-8")] == []
+
+
+def test_readme_counts_what_is_declared() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for n, of in ((len(CHECKS), "checks"), (len(RULES), "rules"), (len(CAUSES), "causes"), (len(MARKS), "signs")):
+        assert re.search(rf"\b{n} {of}\b", text), f"{n} {of}"
+    assert f"{len(FAULTS)} faults" in text

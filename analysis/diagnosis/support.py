@@ -18,6 +18,7 @@ from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.run_format.schema import DROPPED
 
+_OF_ROWS = ("own_token", "zero_filled", "constant_columns", "shifted")
 _SAME_TEMPERATURE = "Divide the trainer's logits by the sampler's temperature. "
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
@@ -108,6 +109,8 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
     below = z[(z < -limits.mean_ratio_z) & (mean.loc[z.index] < 1 - limits.mean_ratio_trifle)]
     if not evidence.often(below) or len(below) <= _MOST * len(z):
         return None
+    if any(evidence.linted(check) for check in _OF_ROWS):
+        return None  # rows that are wrong lower the mean, too
     missing = 1 - mean.loc[below.index]
     worst = step_of(missing.idxmax())
     dropped, tempered = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")

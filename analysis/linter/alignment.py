@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
-from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
@@ -28,6 +28,8 @@ LEAST_GAIN = 0.2
 MANY, FEW = 0.2, 0.05
 # What no log-probability exceeds, nor minus an entropy, but for rounding.
 _LARGEST_LOGP = 1e-4
+# Nats beyond which a value is another token's, and the share of these at first tokens from which on it is only there.
+_FAR, _STARTS = 0.5, 0.9
 # A response's tokens have one value: all of them in this share of the responses.
 REPEATED = 0.9
 
@@ -286,9 +288,33 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
         if remark.is_problem
         for column in remark.columns
     }
+    right = min(fine, key=COLUMNS.index)
     return [
-        _not_its_own(evidence, column, known[column]) for column in COLUMNS if column in off and column not in moved
+        _at_the_start(evidence, column, right) or _not_its_own(evidence, column, known[column])
+        for column in COLUMNS
+        if column in off and column not in moved
     ] or passed("What differs inside shared states is shifted, zero or constant: see there.")
+
+
+def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | None:
+    """A column that is wrong where responses begin and nowhere else, as where packed responses have no border."""
+    sample = evidence.sample
+    apart = np.abs(sample.column(column) - sample.column(right)) > _FAR
+    begins = sample.column("position") == 0
+    wrong = apart & begins
+    if wrong.sum() < _STARTS * apart.sum() or wrong.sum() < FEWEST_GROUPS:
+        return None
+    rows = sample.rows[wrong]
+    return Finding(
+        f"{column} is wrong at the first token of {percent(wrong.sum() / begins.sum())} of the responses: it does not "
+        f"follow {right} there, as a value of other tokens would not.",
+        Severity.WARNING,
+        "Look at the borders of packed responses: the first token is scored by what is before it.",
+        (estimated("share of the rows", wrong.sum() / len(sample)),),
+        tuple(sorted(map(int, rows["step"].unique()))),
+        (column,),
+        tuple(Example(*map(int, row)) for row in rows[["step", "seq_id", "position"]].head(EXAMPLES).to_numpy()),
+    )
 
 
 def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn) -> Finding:

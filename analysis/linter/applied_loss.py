@@ -292,7 +292,7 @@ cause(
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
 )  # fmt: skip
 cause(
-    "clip_anchored_elsewhere", F.LOSS, "The clip does not look at the ratio to the sampler",
+    "clip_anchored_elsewhere", F.LOSS, "The clip looks at something else than the ratio to the sampler",
     requires=(clip_stops_nothing,), supports={weight_is_the_advantage: 0.5, gate_is_the_policy_itself: 0.5},
     do="Put the sampler's log-probs into the clip's denominator.", explains=("clip_zero",),
     reports=("SkyRL #1315", "miles #1829", "verl #7196"),

@@ -285,6 +285,6 @@ def selection(evidence: LogEvidence) -> list[Finding]:
     if found:
         return found
     out = many_left_out(evidence)
-    if not out.known:
-        return not_checked("The log does not say which responses are left out of the loss.")
+    if not out.known or not out.reading.value > 0:
+        return not_checked("No response is marked as left out of the loss.")
     return passed(f"{percent(out.reading.value)} of the responses are left out of the loss.")
