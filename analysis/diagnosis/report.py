@@ -9,28 +9,35 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import json_value
-from ratioscope.analysis.linter.verdict import log_verdict
+from ratioscope.analysis.linter.check import CHECKS
+from ratioscope.analysis.linter.verdict import doubts, log_verdict
 
 
 def diagnosis_text(opened: Opened) -> str:
-    """One paragraph a finding: severity and sentence, cause and remedy; then what makes the log doubtful, what no rule
-    could look at, and what holds for every number of this log."""
+    """One paragraph a finding or a cause that a check found: severity and sentence, cause and remedy; then what makes
+    the log doubtful, what no rule could look at, and what holds for every number of this log."""
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
-        for finding in opened.findings
+        for finding in (*opened.findings, *_causes_in_the_run(opened))
     ]
     if not lines:
         n = len(opened.summary.values)
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
     told = {log_is_broken.name, log_is_broken_in_part.name} & {finding.rule for finding in opened.findings}
-    if opened.problems and not told:
+    if doubts(opened.problems) and not told:
         lines.append(log_verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
     log = logged(opened.run)
     lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
+
+
+def _causes_in_the_run(opened: Opened) -> list[Finding]:
+    """The causes that checks found of a true log, which no rule says."""
+    of_checks = (remark for remark in opened.problems if remark.of_cause and CHECKS[remark.rule].of_the_run)
+    return [remark for remark in of_checks if remark.rule not in {finding.rule for finding in opened.findings}]
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:
@@ -59,4 +66,6 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "do": finding.do,
         "sure": finding.sure,
         "source": finding.source,
+        "cause": finding.of_cause or None,
+        "place": finding.place or None,
     }

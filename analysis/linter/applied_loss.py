@@ -306,7 +306,7 @@ cause(
 
 
 @check(order=277, needs=(("advantage",), ("logp_current",), ("clipped", "clip_side", "gradient_weight")),
-       page="clipping")  # fmt: skip
+       page="clipping", of_the_run=True)  # fmt: skip
 def applied_loss(evidence: LogEvidence) -> list[Finding]:
     """The configured weight and clip against gradient_weight and what was clipped, and what the clip was spent on."""
     other = evidence.problems(

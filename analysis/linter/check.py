@@ -32,6 +32,8 @@ class Check(DeclaredFinding):
     """Columns, of each of which it needs one: without them it says so and looks at nothing."""
     compares: bool = False
     """Whether it holds log-probabilities against each other, so that it needs two of them."""
+    of_the_run: bool = False
+    """Whether what it finds is so of the run, whose log may be as true as any."""
 
     def __call__(self, evidence: LogEvidence) -> list[Finding]:
         """One where it passes or cannot look, one for each thing that it finds."""
@@ -62,7 +64,12 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    *, order: int, needs: tuple[Need, ...] = TOKENS, page: str = "", compares: bool = False
+    *,
+    order: int,
+    needs: tuple[Need, ...] = TOKENS,
+    page: str = "",
+    compares: bool = False,
+    of_the_run: bool = False,
 ) -> Callable[[Look], Check]:
     """The declaration of the check below, by the function's name; the arguments are the fields of `Check`."""
-    return lambda function: put(Check(function.__name__, function, order, page, needs, compares), CHECKS)
+    return lambda function: put(Check(function.__name__, function, order, page, needs, compares, of_the_run), CHECKS)

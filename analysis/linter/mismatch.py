@@ -500,7 +500,7 @@ cause(
 )  # fmt: skip
 
 
-@check(order=275, needs=ENGINE_COLUMNS, page="engine")
+@check(order=275, needs=ENGINE_COLUMNS, page="engine", of_the_run=True)
 def mismatch_cause(evidence: LogEvidence) -> list[Finding]:
     """Why sampler and trainer differ at one version: a server, prompts, a cache, an update that was rounded."""
     if len(evidence.fresh) < _FEWEST_TOKENS:

@@ -18,7 +18,7 @@ TIMES_PRECISION = 1.5
 HEALTHY_TV, HEALTHY_LOG_RATIO = 0.01, 0.25
 
 
-@check(order=280, needs=ENGINE_COLUMNS, page="drift")
+@check(order=280, needs=ENGINE_COLUMNS, page="drift", of_the_run=True)
 def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
     """Sampler against trainer on the same weights: on-policy tokens, or all where logp_behavior_train is logged."""
     by_step = evidence.by_step[evidence.by_step["n_fresh"] > 0]

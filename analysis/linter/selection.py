@@ -276,7 +276,7 @@ cause(
 )  # fmt: skip
 
 
-@check(order=215, needs=())
+@check(order=215, needs=(), of_the_run=True)
 def selection(evidence: LogEvidence) -> list[Finding]:
     """What is left out of the loss, dropped or rejected, against what is kept; empty responses; ranks without any."""
     if other := evidence.problems(sequence_rows):

@@ -11,7 +11,7 @@ MOST_RANGES = 12
 
 def log_verdict(remarks: Sequence[Finding]) -> str:
     """How many checks passed, and what is broken first; the text may quote the log."""
-    problems = [remark for remark in remarks if remark.is_problem]
+    problems = doubts(remarks)
     counts = counted_outcomes(remarks)
     if problems:
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
@@ -23,14 +23,25 @@ def log_verdict(remarks: Sequence[Finding]) -> str:
     return f"No check found a problem in this log: {counts}."
 
 
+def doubts(remarks: Iterable[Finding]) -> list[Finding]:
+    """The problems because of which a log may not be true; a true one says what is wrong in its run."""
+    return [remark for remark in remarks if remark.is_problem and not CHECKS[remark.rule].of_the_run]
+
+
 def counted_outcomes(remarks: Iterable[Finding]) -> str:
     """How the checks ended; the counts add up to all of them."""
     remarks = list(remarks)
     ends = list(outcomes(remarks).values())
     passed, found, unknown = (ends.count(end) for end in (Outcome.PASSED, Outcome.FOUND, Outcome.NOT_CHECKED))
-    problems = len({remark.rule for remark in remarks if remark.is_problem})
+    problems = len({remark.rule for remark in doubts(remarks)})
+    of_run = len({remark.rule for remark in remarks if remark.is_problem}) - problems
     counts = f"{passed} of {len(ends)} checks passed"
-    for n, what in ((problems, "found a problem"), (found - problems, "found a notice"), (unknown, "could not run")):
+    for n, what in (
+        (problems, "found a problem"),
+        (of_run, "found what is wrong in the run"),
+        (found - problems - of_run, "found a notice"),
+        (unknown, "could not run"),
+    ):
         counts += f", {n} {what}" * bool(n)
     return counts
 

@@ -25,7 +25,7 @@ from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import level, level_change, number
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
-from ratioscope.analysis.linter.verdict import counted_outcomes, mostly_unknown
+from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -226,7 +226,7 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     about = {finding.rule: finding for finding in _about(LOG, findings)}
     if nothing_to_judge.name in about:
         return LightState.UNKNOWN, about[nothing_to_judge.name].sentence
-    problems = [remark for remark in remarks if remark.is_problem]
+    problems = doubts(remarks)
     names = [rule.replace("_", " ") for rule in dict.fromkeys(remark.rule for remark in problems)]
     named = listed(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
     if log_is_broken.name in about:

@@ -7,6 +7,7 @@ from ratioscope.analysis.diagnosis.rule import RULES
 from ratioscope.analysis.findings.course import learning
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.linter.verdict import doubts
 from ratioscope.analysis.summary.summary import StepSummary
 
 
@@ -35,7 +36,7 @@ def overview_headline(
         findings: of `diagnose`, worst first.
         remarks: of `lint`, worst first.
     """
-    doubts = [remark for remark in remarks if remark.is_problem]
+    problems = [remark for remark in remarks if remark.is_problem]
     lead = leading(findings)
     if not facts.n_steps:
         return lead.sentence if lead else "No step is on disk yet."
@@ -46,8 +47,12 @@ def overview_headline(
         said = f"Cannot tell from {steps}: {facts.unknown}."
     else:
         found = "No rule found anything graver than a notice" if findings else "No rule found anything"
-        care = f", but use the log with care: {doubts[0].sentence}" if doubts else "."
-        said = f"{found} in {steps}{care}"
+        if doubtful := doubts(remarks):
+            said = f"{found} in {steps}, but use the log with care: {doubtful[0].sentence}"
+        elif problems:
+            said = f"{found} in {steps}, but a check of the log did: {problems[0].sentence}"
+        else:
+            said = f"{found} in {steps}."
     # The finding of a fall says what the level did.
     fell = lead is not None and RULES[lead.rule].outcome and not RULES[lead.rule].absence
     return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()

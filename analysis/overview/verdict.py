@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unrelia
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.linter.verdict import counted_outcomes, mostly_unknown
+from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.overview.lights import Light, LightState, lights
 from ratioscope.analysis.overview.sentences import fine, grave, leading, overview_headline
 from ratioscope.analysis.summary.summary import StepSummary
@@ -85,8 +85,8 @@ def run_verdict(
     sure = Answer(SURE, _sure(summary, facts, lead, remarks, shown[-1]))
     told = fine(summary, facts, findings)
     if lead is None:
-        doubts = [remark for remark in remarks if remark.is_problem]
-        change = (Answer(CHANGE, _first(doubts[0].do)),) if doubts else ()
+        problems = [remark for remark in remarks if remark.is_problem]
+        change = (Answer(CHANGE, _first(problems[0].do)),) if problems else ()
         return Verdict(shown, (what, *change, sure), told, None, None)
     cause = _cause(lead, findings)
     answers = (
@@ -142,7 +142,7 @@ def _when(summary: StepSummary, finding: Finding) -> str:
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding], log: Light) -> str:
     """What the finding leaves open, what the linter says, and what is not logged."""
-    problems = [remark for remark in remarks if remark.is_problem]
+    problems = doubts(remarks)
     counts = counted_outcomes(remarks)
     if log.state is LightState.BROKEN:
         trust = f"The log is broken in part ({counts}): {problems[0].sentence.rstrip('.')}"

@@ -41,7 +41,7 @@ def check(
     with tokens lets no check of them run.
 
     --json prints an object: schema_version, run, thresholds_moved (a sentence, or null), remarks. Each remark has
-    check, outcome, severity (null: nothing found), sentence, do, numbers, steps, columns, examples.
+    check, outcome, severity (null: nothing found), sentence, why, do, numbers, steps, columns, examples, cause, place.
     """
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.findings.limits import limits_of, moved_limits, refuse_own
@@ -103,9 +103,10 @@ def diagnose(
 
     --json prints an object: schema_version, run, lights, thresholds, thresholds_moved (a sentence, or null), log,
     not_seen, findings. Each light has name (Learning, Off-policy, Log), state, severity, sentence. Each finding has
-    rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page. --why adds why, a list of families:
-    family, causes; each cause has cause, words, stands, score, marks; each mark has mark, role (requires, supports,
-    refutes), presence, value, limit, clause.
+    rule, severity, sentence, metric, limit, steps, numbers, why, do, source, page, cause (of `explain causes`, or null)
+    and place (the part that holds most of it, or null). --why adds why, a list of families: family, causes; each cause
+    has cause, words, stands, score, marks; each mark has mark, role (requires, supports, refutes), presence, value,
+    limit, clause.
     """
     from ratioscope.analysis.diagnosis.absence import nothing_to_judge
     from ratioscope.analysis.diagnosis.opened import open_folder

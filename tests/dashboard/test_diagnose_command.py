@@ -87,6 +87,7 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, stale: Path) -> None:
     assert worst["interval"][0] <= worst["value"] <= worst["interval"][1]
     assert set(finding) == {
         *("rule", "severity", "sentence", "metric", "limit", "steps", "numbers", "why", "do", "sure", "source", "page"),
+        *("cause", "place"),
     }
 
 
