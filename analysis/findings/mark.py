@@ -6,8 +6,8 @@ def mismatch_of_repeated_prompts(evidence: LogEvidence) -> Reading | None: ...
 seen = mismatch_of_repeated_prompts(evidence)
 seen.presence, seen.value, seen.clause
 
-A mark is read once of an evidence, however many causes ask for it. It is large where it is present; what healthy logs,
-and sick but true ones, come to is in `tests/cases/ranges.json`, below the limit.
+A mark is read once of an evidence, however many causes ask for it. It is large where it is present; the largest values
+of healthy logs, and of sick but true ones, are in `tests/cases/ranges.json`.
 """
 
 from collections.abc import Callable

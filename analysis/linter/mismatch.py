@@ -107,7 +107,7 @@ def mismatch_varies(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(spread, f"the mismatch varies by {percent(spread)} between later steps")
 
 
-@mark(needs=ENGINE_COLUMNS, limit=1.35)
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
 def mismatch_keeps_growing(evidence: LogEvidence) -> MarkReading | None:
     """The last third of the run has a larger mismatch than the middle third, in nearly all of its steps."""
     level = _by_step(evidence)
@@ -176,7 +176,7 @@ def _lift(frame: pd.DataFrame, inside: "pd.Series[bool]") -> float:
     return float(level.loc[True] / level.loc[False])
 
 
-@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",)), limit=1.5)
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",)), limit=2.2)
 def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
     """Prompts have a larger mismatch when they come again than when they came first."""
     frame = _differing(evidence)

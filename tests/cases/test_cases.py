@@ -1,5 +1,6 @@
 """The cases: the generator is exact, the rows are whole, and no verdict is worse than the recorded one."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.runs.store import open_run
-from tests.cases import score
+from tests.cases import ranges, score
 from tests.cases.case import FAMILIES, Case, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
@@ -146,3 +147,12 @@ def test_a_verdict_is_no_worse_than_the_recorded_one(name: str, tmp_path: Path) 
     found, known = score.verdict_of(name, tmp_path), RECORDED[name]
     places = [score.BEST_FIRST.index(each.verdict) for each in (found, known)]
     assert places[0] <= places[1], f"{found.verdict}, was {known.verdict}: {found.rule}: {found.sentence}"
+
+
+def test_the_marks_have_been_read_off_logs_without_a_fault() -> None:
+    """Every mark of a log, with the limit that it has; what is above it there stands beside marks that are not."""
+    recorded = json.loads(ranges.RECORDED.read_text(encoding="utf-8"))
+    assert {name: each["limit"] for name, each in recorded.items()} == {
+        mark.name: mark.limit for mark in ranges.marks_of_logs()
+    }
+    assert sum(each["healthy"]["logs"] > 0 for each in recorded.values()) > 0.7 * len(recorded)
