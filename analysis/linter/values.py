@@ -35,6 +35,7 @@ LARGEST_CONSTANT_SHARE = 0.5
 _IN_STRETCHES, _ONE_TOKEN = 0.4, 0.9
 # A value in so many of the rows, and so many times as often as the next one, stands for missing ones.
 _LEAST_PLACEHOLDER, _TIMES_NEXT = 0.05, 10
+_A_RESPONSE = 1.5
 # A smallest value that so many rows have, while another column spreads there, is a bound.
 LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
@@ -291,7 +292,7 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
     for column in (*LOG_PROBS, *CONSTANT_BESIDE):
         low, high = by_step[f"min_{column}"], by_step[f"max_{column}"]
         # A step of nothing but sure tokens, as after a collapse, has one value near 0.
-        same = (low == high) & (low.abs() > -SURE)
+        same = (low == high) & ((low < SURE) | ((column in CONSTANT_BESIDE) & ((low > -SURE) | (low == 0))))
         if column in CONSTANT_BESIDE and not varies:
             continue
         if same.any():
@@ -319,13 +320,16 @@ def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
     """One value in many rows of a column, where another column varies: it stands for values that were not there."""
     other = "logp_behavior" if column == "logp_current" else "logp_current"
     found = evidence.frame(
-        f"select {column} as value, count(*) as n, stddev_pop({other}) as spread from examined "
+        f"select {column} as value, count(*) as n, stddev_pop({other}) as spread, "
+        "count(distinct (step, seq_id)) as responses from examined "
         f"where isfinite({column}) and {column} < {SURE} group by {column} order by n desc, value limit 2"
     )
     if not len(found):
         return None
     first, following = found.iloc[0], float(found["n"].iloc[1]) if len(found) > 1 else 0.0
     share = float(first["n"]) / evidence.n_rows
+    if first["n"] < _A_RESPONSE * first["responses"]:
+        return None  # the one end of a response that a shift leaves empty
     if share < _LEAST_PLACEHOLDER or first["n"] < _TIMES_NEXT * following or not first["spread"] > LEAST_SPREAD:
         return None
     return Finding(
