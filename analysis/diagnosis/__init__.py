@@ -18,6 +18,7 @@ from ratioscope.analysis.diagnosis import (
     regime,
     sampler,
     staleness,
+    stalled,
     support,
     trust_region,
     update,
@@ -45,7 +46,21 @@ __all__ = [
 ]
 
 # Importing a module declares its rules.
-_MODULES = (absence, clipping, drop, learning, log, regime, sampler, staleness, support, trust_region, update, weights)
+_MODULES = (
+    absence,
+    clipping,
+    drop,
+    learning,
+    log,
+    regime,
+    sampler,
+    staleness,
+    stalled,
+    support,
+    trust_region,
+    update,
+    weights,
+)
 
 
 def diagnose(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
-from ratioscope.analysis.diagnosis.falling import METRIC_OF, courses_of, suspects_all_along
+from ratioscope.analysis.diagnosis.falling import METRIC_OF, courses_of, smallest_ratio_meanwhile, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
 from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals
 from ratioscope.analysis.findings.change_points import Shift
@@ -205,7 +205,7 @@ def _order(moved: Moved) -> str:
 def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
     if causes := _causes(evidence):
-        return _of_causes(causes)
+        return causes_in_words(causes)
     if moved.cause:
         others = [moved.dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()
                   if key != moved.cause]  # fmt: skip
@@ -218,11 +218,13 @@ def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     text = f"No early warning in {moved.named(moved.looked_at)}."
     if not moved.looked_at:
         text = "Too few steps come before the fall to tell a change of any other metric from its noise."
-    held = [sign.reading.clause for each in suspects_all_along(evidence) for sign in each.speaking]
+    suspects = suspects_all_along(evidence)
+    held = [sign.reading.clause for each in suspects for sign in each.speaking]
+    held += filter(None, (smallest_ratio_meanwhile(evidence, each) for each in suspects))
     return f"{text} All along: {'; '.join(held)}." if held else text
 
 
-def _of_causes(causes: Sequence[Sequence[Suspect]]) -> str:
+def causes_in_words(causes: Sequence[Sequence[Suspect]]) -> str:
     """The leading cause with what speaks for it, its rivals, and the other causes that stand."""
     leading, *others = causes[0]
     clauses = [sign.reading.clause for sign in leading.speaking]
@@ -242,7 +244,7 @@ def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Sentences. From a fall that came back there is nothing to go back to."""
     back = _back(evidence, fall)
     if causes := _causes(evidence):
-        return f"{_told(back)} {_remedy(evidence, causes[0][0])}".strip()
+        return f"{_told(back)} {remedy_of(evidence, causes[0][0])}".strip()
     if moved.before:
         told = [*back, f"look first at what changed before: {moved.named(list(moved.first))}"]
         return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."
@@ -250,7 +252,7 @@ def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
         order = f"so that the order of the fall and of {moved.named(list(moved.meanwhile))} can be known"
         return _told([*back, f"evaluate more often, {order}"])
     if held := suspects_all_along(evidence):
-        return f"{_told(back)} First suspect: {_small(held[0].cause.words)}. {_remedy(evidence, held[0])}".strip()
+        return f"{_told(back)} First suspect: {_small(held[0].cause.words)}. {remedy_of(evidence, held[0])}".strip()
     return _told([*back, "evaluate more often, so that the fall can be dated"])
 
 
@@ -258,7 +260,7 @@ def _small(text: str) -> str:
     return f"{text[0].lower()}{text[1:]}"
 
 
-def _remedy(evidence: RunEvidence, suspect: Suspect) -> str:
+def remedy_of(evidence: RunEvidence, suspect: Suspect) -> str:
     """A cause's remedy, in the settings of this run where they are known."""
     of_age = {"old_data_without_bound", "data_too_old"}
     closer = evidence.setup.against_staleness(evidence.facts) if suspect.cause.name in of_age else ""

@@ -17,12 +17,13 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.bound import beyond_bound
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of
 from ratioscope.analysis.findings.cause import Family, Suspect, cause, suspects
+from ratioscope.analysis.findings.drop import as_fall, drop_of
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.fall import (
     Fall,
     fall_of,
     finite_values,
-    levels_of,
+    level_of,
     noise_of_mean,
     own_noise,
     setback_of,
@@ -53,10 +54,14 @@ _RATIO: tuple[tuple[str, ...], ...] = (("logp_current",), SAMPLED)
 
 
 def fall_seen(evidence: RunEvidence) -> Fall | None:
-    """The fall that lasts, else the one that lasted for a time."""
+    """The fall that lasts, else the one that lasted for a time, else the drop that the run ends in."""
 
     def look() -> Fall | None:
-        return fall_of(evidence.summary, evidence.limits) or setback_of(evidence.summary, evidence.limits)
+        summary, limits = evidence.summary, evidence.limits
+        if fall := fall_of(summary, limits) or setback_of(summary, limits):
+            return fall
+        drop = drop_of(summary, limits)
+        return as_fall(summary, drop) if drop is not None and drop.is_low else None
 
     return evidence.once("fall", look)
 
@@ -71,7 +76,7 @@ def _well(evidence: RunEvidence, fall: Fall) -> "pd.Index[int]":
 
     def look() -> "pd.Index[int]":
         steps = evidence.values.index
-        level = next(series for metric, series, _ in levels_of(evidence.summary) if metric == fall.metric)
+        level = level_of(evidence.summary, fall.metric, fall.window)
         good = (level >= fall.best - sqrt(2) * fall.noise).astype(float)
         both = good.reindex(steps).ffill().eq(1) & good.reindex(steps).bfill().eq(1)
         return steps[(steps <= fall.best_step) | (both & (steps <= fall.still_good))]
@@ -459,7 +464,13 @@ def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     if not lost > (fall.best - fall.after) / 2:
         return None
     named = "environments" if key == "environment" else "prompts"
-    clause = f"the same {named} earn {number(float((weights * both['reward'][True]).sum()))} after the fall, and "
+    shares = n / n.sum()
+    moved = (shares[True] - shares[False]).abs().idxmax()
+    clause = ""
+    if key == "environment":
+        before, after = (percent(float(shares[when][moved])) for when in (False, True))
+        clause = f"{moved} went from {before} to {after} of the responses; "
+    clause += f"the same {named} earn {number(float((weights * both['reward'][True]).sum()))} after the fall, and "
     clause += f"{number(float((weights * both['reward'][False]).sum()))} before"
     return MarkReading(1 - max(same + 2 * error, 0.0) / lost, clause, columns=(f"sequences.{key}",))
 
@@ -584,6 +595,16 @@ def suspects_all_along(evidence: RunEvidence) -> list[Suspect]:
     ]
 
 
+def smallest_ratio_meanwhile(evidence: RunEvidence, suspect: Suspect) -> str:
+    """How far the smallest ratio went until the lowest level, which came before the fall or with it; "" for not far."""
+    around = _around(evidence, "ratio_min")
+    if smallest_ratio_fell not in suspect.cause.marks or around is None:
+        return ""
+    reading = smallest_ratio_fell(evidence).reading
+    far = 0 < around.down.min() < min(_SMALLEST, around.before.min() / 100)
+    return f"meanwhile {reading.clause}" if far else ""
+
+
 METRIC_OF = {
     smallest_ratio_fell.name: "ratio_min", good_tokens_lost.name: "ratio_min",
     staleness_passed_its_limit.name: STALENESS,
@@ -647,6 +668,14 @@ cause(
     requires=(far_from_reference, ratios_stay_small), supports={reward_against_evaluation: 1.0, lengths_moved: 0.5},
     refutes=(fell_beyond_the_bound, mismatch_grew),
     do="Read responses for what the reward pays for (over-optimisation), and raise the KL penalty.",
+    reports=("LightRFT #53",),
+)  # fmt: skip
+cause(
+    "reward_hacked", Family.FALL,
+    "Over-optimisation: the policy learns what the training reward pays for and evaluation does not measure",
+    requires=(reward_against_evaluation,), supports={lengths_moved: 0.5},
+    refutes=(fell_beyond_the_bound, mismatch_grew, far_from_reference),
+    do="Read responses with a high reward, score them as the evaluation does, and raise the KL penalty.",
     reports=("LightRFT #53",),
 )  # fmt: skip
 cause(

@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.run_format.schema import DROPPED
 
-_OF_ROWS = ("own_token", "zero_filled", "constant_columns", "shifted")
+_OF_ROWS = ("own_token", "zero_filled", "constant_columns", "shifted", "placeholders")
 _SAME_TEMPERATURE = "Divide the trainer's logits by the sampler's temperature. "
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""

@@ -35,7 +35,8 @@ class Family(Enum):
     CREDIT = "advantages and rewards"
     LOSS = "the loss that ran"
     SELECTION = "which responses are learned from"
-    FALL = "the run falls or does not learn"
+    FALL = "the run falls"
+    STALL = "the run does not learn"
 
 
 @dataclass(frozen=True, eq=False)

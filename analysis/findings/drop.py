@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.fall import finite_values, noise_of_mean
+from ratioscope.analysis.findings.fall import Fall, fall_at, finite_values, level_of, noise_of_mean
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import level_change
 from ratioscope.analysis.summary.summary import StepSummary
@@ -57,6 +57,8 @@ class Drop:
     """Half width of the 95 % interval of one value; 0: unknown."""
     lasting: bool
     """Whether it has been low for so long that it has fallen."""
+    window: int = 1
+    """How many steps a value is the mean of."""
 
     @property
     def is_low(self) -> bool:
@@ -82,8 +84,16 @@ def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:
         share = limits.reward_lost
     if len(reward) < _LEAST_REWARDS:
         return None
-    means = reward.rolling(_WINDOW).mean().dropna()
-    return followed(means, share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW)
+    return followed(
+        level_of(summary, "reward", _WINDOW), share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW
+    )
+
+
+def as_fall(summary: StepSummary, drop: Drop) -> Fall:
+    """The same as a fall, for what looks at what came before it."""
+    level = level_of(summary, drop.metric, drop.window)
+    place = int(level.index.searchsorted(drop.steps[0]))
+    return fall_at(level, place, drop.limit, drop.noise, drop.metric, drop.window)
 
 
 def followed(level: "pd.Series[float]", share: float, noise: float, metric: str, window: int = 1) -> Drop | None:
@@ -122,6 +132,7 @@ def followed(level: "pd.Series[float]", share: float, noise: float, metric: str,
         limit=float(limit),
         noise=noise,
         lasting=len(low) >= max(_LASTING, window),
+        window=window,
     )
 
 

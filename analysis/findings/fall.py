@@ -148,6 +148,12 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     return found
 
 
+def level_of(summary: StepSummary, metric: str, window: int) -> "pd.Series[float]":
+    """A metric as a level: its means over so many steps, without gaps."""
+    values = finite_values(summary, metric)
+    return values if window == 1 else values.rolling(window).mean().dropna()
+
+
 def finite_values(summary: StepSummary, key: str) -> "pd.Series[float]":
     """The values that are numbers, by step."""
     return summary.values[key].replace([np.inf, -np.inf], np.nan).dropna()
@@ -212,7 +218,7 @@ def find_fall(
             and after.max() <= top + allowed
             and _is_more_than_chance(level, slice(position, None), window, noise)
         ):
-            fall = _fall(level, position, limit, noise, metric, window)
+            fall = fall_at(level, position, limit, noise, metric, window)
             low, good = after[after < limit], after[after >= best.iloc[position:] - allowed]
             fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
             if len(good) and good.index[-1] < low.index[-1]:
@@ -242,7 +248,7 @@ def find_setback(
         return None
     longest = max(stretches, key=lambda stretch: stretch.stop - stretch.start)
     low = level.iloc[longest]
-    fall = _fall(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
+    fall = fall_at(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
     return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True)
 
 
@@ -254,8 +260,11 @@ def _limits(
     return best, allowed, best - np.maximum(share * best.abs(), allowed)
 
 
-def _fall(level: "pd.Series[float]", position: int, limit: float, noise: float, metric: str, window: int) -> Fall:
-    """A fall that is there from a position on."""
+def fall_at(level: "pd.Series[float]", position: int, limit: float, noise: float, metric: str, window: int) -> Fall:
+    """A fall that is there from a position on.
+
+    Args: as of `find_fall`; `limit` is what the level is below there.
+    """
     before = level.iloc[:position]
     good = int(np.flatnonzero(before >= before.max() - _OF_DIFFERENCE * noise)[-1])
     return Fall(

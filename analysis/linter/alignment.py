@@ -250,6 +250,53 @@ def _examples(evidence: LogEvidence, one: str, other: str) -> tuple[Example, ...
     return evidence.rows_where(f"invalid is null and abs({one} - {other}) > 0.1")
 
 
+@check(order=145, needs=ANY)
+def placeholders(evidence: LogEvidence) -> list[Finding]:
+    """One value at the first or the last token of many responses, where another column varies."""
+    sample = evidence.sample
+    position = sample.column("position")
+    size = np.bincount(sample.response)[sample.response]
+    last = pd.Series(position).groupby(sample.response).transform("max").to_numpy()
+    places = {"first": (position == 0) & (size > 1), "last": (position == last) & (size > 1)}
+    moved = {name for remark in evidence.remarks(shifted) if remark.is_problem for name in remark.columns}
+    remarks = []
+    for column in COLUMNS:
+        values, others = sample.column(column), [sample.column(name) for name in COLUMNS if name != column]
+        for place, here in places.items():
+            here = here & np.isfinite(values)
+            if column in moved or here.sum() < FEWEST_PLACED:
+                continue
+            found, counts = np.unique(values[here], return_counts=True)
+            value, share = float(found[counts.argmax()]), float(counts.max() / here.sum())
+            here &= values == value
+            elsewhere = float((values == value).sum() - here.sum()) / max(len(values) - here.sum(), 1)
+            spread = max(
+                (float(np.nanstd(other[here])) for other in others if np.isfinite(other[here]).any()), default=0.0
+            )
+            if share < MANY_PLACED or elsewhere > SOME_ELSEWHERE or spread < LEAST_SPREAD:
+                continue
+            remarks.append(
+                Finding(
+                    f"{column} is {value:.4g} at the {place} token of {percent(share)} of the responses, where other "
+                    "columns vary: a placeholder.",
+                    Severity.WARNING,
+                    f"Log the probability with which the {place} token was drawn, or leave it empty.",
+                    (estimated("value", value), estimated("share of the rows", here.sum() / len(values))),
+                    evidence.all_steps,
+                    (column,),
+                    tuple(
+                        Example(*map(int, row))
+                        for row in sample.rows[here][["step", "seq_id", "position"]].head(EXAMPLES).to_numpy()
+                    ),
+                )
+            )
+    return remarks or passed("No column has one and the same value at the first or the last token of the responses.")
+
+
+# Responses with one value at a place, of those with any there, and other tokens that happen to have it; and how far
+# another column has to spread in them.
+FEWEST_PLACED, MANY_PLACED, SOME_ELSEWHERE, LEAST_SPREAD = 40, 0.3, 0.01, 0.1
+
 # What no ratio of sampler and policy is made of.
 BESIDE = ("logp_reference", "entropy")
 

@@ -21,7 +21,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
-from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence, first_of
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.masks import has_penalty
 from ratioscope.analysis.linter.units import scale
@@ -233,6 +233,87 @@ def clip_stops_nothing(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+@mark(needs=_CLIPPED, limit=0.1)
+def clip_at_another_ratio(evidence: LogEvidence) -> MarkReading | None:
+    """What is clipped and what is not part at another ratio than the configured one; as a share of the range."""
+    band, rows = _band(evidence), _tokens(evidence)
+    if band is None or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
+        return None
+    found = []
+    for sign, configured in ((1, band[1]), (-1, -band[0])):
+        side = (np.sign(rows["advantage"]) == sign) & (sign * rows["at"] > 0) & rows["clipped"].notna()
+        beyond, clipped = sign * rows["at"][side], rows["clipped"][side].astype(bool)
+        if min(clipped.sum(), (~clipped).sum()) < _FEW:
+            continue
+        inner, outer = float(beyond[~clipped].quantile(1 - _ALIKE)), float(beyond[clipped].quantile(_ALIKE))
+        if outer < inner * (1 - _ALIKE):
+            return MarkReading(0.0, "")  # no ratio parts them
+        off = max(inner - configured, configured - outer, 0.0) / configured
+        found.append(
+            (off, float(np.exp(sign * outer)), float(np.exp(sign * configured)), _of(rows.loc[clipped.index[clipped]]))
+        )
+    if not found:
+        return None
+    off, ran, wanted, examples = max(found)
+    return MarkReading(
+        off, f"tokens are clipped from a ratio of {number(ran)} on, where the manifest says {number(wanted)}",
+        evidence.all_steps, ("clipped",), examples,
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",)), limit=0.9)
+def weight_is_a_product(evidence: LogEvidence) -> MarkReading | None:
+    """A response's weight is the product of its tokens' ratios, up to a cap."""
+    of = _weights_of_responses(evidence)
+    if of is None:
+        return None
+    apart = of["weight"] - of["product"]
+    below = of["weight"] < of["cap"] - 5 * _ALIKE
+    if below.sum() < _FEW:
+        return MarkReading(0.0, "")
+    level = apart[below].groupby(of["step"][below]).transform("median")
+    explained = float(((apart[below] - level).abs() <= 2 * _ALIKE).sum() + (~below).sum()) / len(of)
+    return MarkReading(explained, "the weight of a response is the product of its ratios, up to a cap")
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",)), limit=2.0)
+def long_responses_weigh_less(evidence: LogEvidence) -> MarkReading | None:
+    """The longest quarter of the responses has a smaller weight a token than the shortest one; as a factor."""
+    of = _weights_of_responses(evidence)
+    if of is None or of["n"].nunique() < 4:
+        return None
+    quarter = np.ceil(of["n"].rank(method="average", pct=True) * 4).clip(1, 4)
+    mean = of.assign(share=np.exp(of["weight"] - of["cap"])).groupby(quarter)["share"].mean()
+    if len(mean) < 4 or not mean.iloc[3] > 0:
+        return None
+    longest, shortest = (percent(float(mean.iloc[at])) for at in (3, 0))
+    return MarkReading(
+        float(mean.iloc[0] / mean.iloc[3]),
+        f"the longest quarter of the responses keeps {longest} of the largest weight a token, the shortest {shortest}",
+        evidence.all_steps, ("gradient_weight",), first_of(of[quarter == 4].sort_values("weight")),
+    )  # fmt: skip
+
+
+def _weights_of_responses(evidence: LogEvidence) -> pd.DataFrame | None:
+    """Of responses: step, n, the logs of their weight (gradient_weight over advantage), of the product of their ratios,
+    and of the largest weight of their step; None for fewer than a few."""
+
+    def made() -> pd.DataFrame | None:
+        rows = _tokens(evidence)
+        rows = rows.assign(weight=rows["gradient_weight"] / rows["advantage"])
+        of = rows.groupby(["step", "seq_id"], as_index=False).agg(
+            n=("at", "size"), product=("at", "sum"), weight=("weight", "median")
+        )
+        of = of[of["weight"] > 0]
+        if len(of) < _FEWEST:
+            return None
+        log_weight = np.log(of["weight"].to_numpy(dtype=float))
+        of = of.assign(weight=log_weight)
+        return of.assign(cap=of.groupby("step")["weight"].transform("max"))
+
+    return evidence.once("weights of responses", made)
+
+
 @mark(needs=(*_CLIPPED, ("logp_gate",)), limit=0.99)
 def gate_is_the_policy_itself(evidence: LogEvidence) -> MarkReading | None:
     """The log-probabilities of the gate are those of the policy at the start of the update: their ratio is 1."""
@@ -296,6 +377,17 @@ cause(
     requires=(clip_stops_nothing,), supports={weight_is_the_advantage: 0.5, gate_is_the_policy_itself: 0.5},
     do="Put the sampler's log-probs into the clip's denominator.", explains=("clip_zero",),
     reports=("SkyRL #1315", "miles #1829", "verl #7196"),
+)  # fmt: skip
+cause(
+    "clip_at_another_ratio", F.LOSS, "The clip stops at another ratio than the configured one",
+    requires=(clip_at_another_ratio,), refutes=(clip_stops_nothing,),
+    do="Compare epsilon_low and epsilon_high of the loss with the configured ones.",
+)  # fmt: skip
+cause(
+    "products_starve", F.LOSS, "Products of ratios starve the gradient of long responses",
+    requires=(long_responses_weigh_less, weight_is_a_product),
+    do="Weight tokens in place of responses, or take the geometric mean of a response's ratios.",
+    reports=("TRL #4772", "TRL #5814", "TRL #6945", "NeMo-RL #2269"),
 )  # fmt: skip
 cause(
     "clip_spent_on_numerics", F.LOSS, "The clip is spent on the mismatch of sampler and trainer",

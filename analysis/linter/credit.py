@@ -305,7 +305,7 @@ def advantage_of_the_neighbour(evidence: LogEvidence) -> MarkReading | None:
 def advantage_follows_kl(evidence: LogEvidence) -> MarkReading | None:
     """In groups of equal reward the advantage falls with the response's KL to the reference."""
     kl = evidence.frame(
-        "select step, seq_id, -sum(logp_sampled::double - logp_reference::double) as term "
+        "select step, seq_id, -sum(coalesce(logp_current, logp_sampled)::double - logp_reference::double) as term "
         "from usable where isfinite(logp_reference) group by all"
     )
     return _hidden_term(evidence, kl, "the KL to the reference")

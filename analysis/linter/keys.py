@@ -1,12 +1,13 @@
 """Do the tables fit together: files, steps, versions, keys, positions, groups and prompts."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import sqrt
 
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.run_format import schema
@@ -111,6 +112,7 @@ def versions(evidence: LogEvidence) -> list[Finding]:
             )
         )
     remarks += _backwards(evidence) + _unlabelled(evidence)
+    remarks += _one_token_off(evidence) or _changes_off(evidence)
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
     if one_behind >= FEWEST_TOKENS and newest == 1 and not evidence.rounding and equal > EQUAL_SHARE * one_behind:
         remarks.append(
@@ -147,6 +149,112 @@ def _unlabelled(evidence: LogEvidence) -> list[Finding]:
             evidence.rows_where("behavior_version is null"),
         )
     ]
+
+
+def _one_token_off(evidence: LogEvidence) -> list[Finding]:
+    """First tokens (or last ones) with the version of the response in the row before (or after), not of their own."""
+    of = evidence.frame(
+        """
+        with response as (
+            select step, seq_id, arg_min(behavior_version, position, 2) as head,
+                arg_max(behavior_version, position, 2) as tail
+            from token where behavior_version is not null group by step, seq_id having count(*) > 1
+        ),
+        beside as (
+            select step, head[1] as first, head[2] as second, tail[1] as last, tail[2] as next_to_last,
+                lag(tail[1]) over run as before, lead(head[1]) over run as after
+            from response window run as (partition by step order by seq_id)
+        )
+        select step, count(*) as n, count(*) filter (first <> second) as late,
+            count(*) filter (first <> second and first = before) as others_late,
+            count(*) filter (last <> next_to_last) as early,
+            count(*) filter (last <> next_to_last and last = after) as others_early
+        from beside where before is not null and after is not null group by step order by step
+        """
+    ).set_index("step")
+    found = []
+    for words, token, beside in (("late", "first", "before"), ("early", "last", "after")):
+        n, apart, others = (int(of[name].sum()) for name in ("n", words, f"others_{words}"))
+        if apart < FEWEST_SHIFTED or apart < _LEAST_SHIFTED * n or others < _NEARLY_ALL * apart:
+            continue
+        found.append(
+            Finding(
+                f"behavior_version is one token {words}: the {token} token of {percent(apart / n)} of the responses "
+                f"has the version of the response {beside} it.",
+                Severity.WARNING,
+                _SHIFT_VERSIONS,
+                (estimated("responses", apart),),
+                steps_with(of[words]),
+                ("behavior_version",),
+            )
+        )
+    return found
+
+
+def _changes_off(evidence: LogEvidence) -> list[Finding]:
+    """Inside of responses the distance from the policy changes one token before, or behind, the label."""
+    if not evidence.log.has("logp_current"):
+        return []
+    of = evidence.frame(
+        f"""
+        with several as (
+            select step, seq_id from token where behavior_version is not null group by all
+            having min(behavior_version) < max(behavior_version)
+        ),
+        rows as (
+            select step, seq_id, position, least(abs(log_rho), 1) as distance,
+                behavior_version <> lag(behavior_version) over response as changes
+            from usable semi join several using (step, seq_id)
+            window response as (partition by step, seq_id order by position)
+        ),
+        once as (
+            select step, seq_id, min(position) as edge from rows where changes group by all having count(*) = 1
+        )
+        select position - edge as place, count(*) as n, avg(distance) as mean, var_samp(distance) / count(*) as square
+        from rows join once using (step, seq_id)
+        where position between edge - {_AROUND} - 1 and edge + {_AROUND} and isfinite(distance) group by all
+        """
+    ).set_index("place")
+    if not {-1, 0} <= {*of.index} or of["n"].min() < FEWEST_CHANGES:
+        return []
+    for words, edge, own, beyond in (
+        ("late", -1, of.loc[: -2], of.loc[1:]), ("early", 0, of.loc[1:], of.loc[: -2]),
+    ):  # fmt: skip
+        if not len(own) or not len(beyond):
+            continue
+        at, error = float(of["mean"][edge]), float(of["square"][edge])
+        (inside, e_in), (outside, e_out) = (
+            (float(part["mean"].mean()), float(part["square"].mean()) / len(part)) for part in (own, beyond)
+        )
+        # The token at the edge differs from its own side as clearly as the other side does, and not from that.
+        gap = outside - inside
+        if (
+            abs(gap) > _CLEARLY * sqrt(e_in + e_out)
+            and (at - inside) / gap > _MOSTLY
+            and abs(at - inside) > _CLEARLY * sqrt(error + e_in)
+        ):
+            n = int(of["n"][edge])
+            return [
+                Finding(
+                    f"behavior_version changes one token {words}: the token {'before' if words == 'late' else 'after'} "
+                    f"the change is as far from the policy ({number(at)} nats) as those on the other side "
+                    f"({number(outside)}), not as those on its own ({number(inside)}).",
+                    Severity.WARNING,
+                    _SHIFT_VERSIONS,
+                    (estimated("responses with one change", n),),
+                    evidence.all_steps,
+                    ("behavior_version",),
+                )
+            ]
+    return []
+
+
+_SHIFT_VERSIONS = "Shift the versions by one position: a token has the version of the weights that drew it."
+# Responses with one change of the version, tokens around it, standard errors, and share of the gap.
+FEWEST_CHANGES, _AROUND, _CLEARLY, _MOSTLY = 100, 4, 5.0, 0.75
+
+# Responses whose outermost token has another version than the next one, and of how many that is their neighbour's.
+FEWEST_SHIFTED, _LEAST_SHIFTED, _NEARLY_ALL = 20, 0.1, 0.95
 
 
 def _backwards(evidence: LogEvidence) -> list[Finding]:

@@ -27,12 +27,20 @@ _CLEARLY = 4.0
 _MOST = 0.5
 """Share of a response's tokens that a mask must have rejected."""
 _ALIKE = 0.01
+_SOME = 0.05
+_FEWEST_CUT, _LONG = 20, 32
+"""Responses at one longest length, and tokens of it, from which on a limit is looked for."""
+_TIMES_BESIDE = 5
+"""How often as many responses must end at the limit as at each of the lengths before it."""
+_FAILED = "error|fail|time.?out|abort|exception|crash"
+"""Reasons to finish that are not the policy's doing."""
 _LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
 _LENGTHS: tuple[Need, ...] = (*_LEFT_OUT, ("sequences.n_tokens", "position"))
 
 
 def _responses(evidence: LogEvidence) -> pd.DataFrame:
-    """One row a response: step, seq_id, group_id, reward, length, at_limit, masked (share of tokens), left_out."""
+    """One row a response: step, seq_id, group_id, reward, length, finish_reason, at_limit, masked (share of tokens),
+    left_out, a (mean advantage)."""
 
     def made() -> pd.DataFrame:
         rows = evidence.frame(
@@ -42,6 +50,7 @@ def _responses(evidence: LogEvidence) -> pd.DataFrame:
                 from token group by all
             )
             select s.step, s.seq_id, s.group_id, s.reward::double as reward, s.n_tokens::double as length, s.dropped,
+                s.finish_reason,
                 coalesce(s.truncated, s.finish_reason = 'length') as at_limit, coalesce(of.masked, 0) as masked, of.a
             from sequence as s left join of using (step, seq_id) order by s.step, s.seq_id
             """
@@ -232,6 +241,68 @@ def ranks_without_responses(evidence: LogEvidence) -> MarkReading | None:
                        (), ("rank",))  # fmt: skip
 
 
+@mark(needs=(("sequences.n_tokens",), ("sequences.truncated", "sequences.finish_reason")), limit=0.02)
+def cut_off_without_a_flag(evidence: LogEvidence) -> MarkReading | None:
+    """Responses end at one longest length, without the token that ends others, and are not marked as truncated."""
+    rows = _responses(evidence)
+    rows = rows[np.isfinite(rows["length"])]
+    longest = rows["length"].max()
+    if len(rows) < _FEWEST or not longest >= _LONG:
+        return None
+    at_it, flagged = rows["length"] == longest, rows["at_limit"].fillna(False).astype(bool)
+    beside = (rows["length"] >= longest - _TIMES_BESIDE) & ~at_it
+    if at_it.sum() < max(_FEWEST_CUT, int(beside.sum())) or at_it.mean() > 0.5 or flagged[at_it].any():
+        return MarkReading(0.0, "")
+    if evidence.log.has("token_id"):
+        last = evidence.frame(
+            "select step, seq_id, arg_max(token_id, position) as token_id from token group by step, seq_id"
+        )
+        last = rows.assign(at_it=at_it).merge(last, on=["step", "seq_id"])
+        usual = last.loc[~last["at_it"], "token_id"].value_counts(normalize=True)
+        if not len(usual) or usual.iloc[0] < 0.5:
+            return None
+        if (last.loc[last["at_it"], "token_id"] == usual.index[0]).mean() > _SOME:
+            return MarkReading(0.0, "")  # they ended there by themselves
+    share = float(at_it.mean())
+    return MarkReading(
+        share, f"{percent(share)} of the responses end at {longest:.0f} tokens, and none of them is marked as cut off",
+        steps_with(rows[at_it].groupby("step").size()), ("truncated",), first_of(rows[at_it]),
+    )  # fmt: skip
+
+
+@mark(needs=(("sequences.finish_reason",), ("sequences.reward",), ("advantage",)), limit=0.02)
+def failed_are_scored(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that ended by an error are kept with a lower reward than the others, and have an advantage."""
+    rows = _responses(evidence)
+    rows = rows[np.isfinite(rows["reward"]) & ~rows["left_out"]]
+    failed = rows["finish_reason"].fillna("").str.contains(_FAILED, case=False)
+    signal = failed & (rows["a"].abs() > 0)
+    if len(rows) < _FEWEST or failed.sum() < _FEWEST_CUT:
+        return MarkReading(0.0, "") if len(rows) else None
+    of, others = rows.loc[failed, "reward"], rows.loc[~failed, "reward"]
+    error = sqrt(float(of.var()) / len(of) + float(others.var()) / max(len(others), 1))
+    if not others.mean() - of.mean() > _CLEARLY * error:
+        return MarkReading(0.0, "")
+    named = rows.loc[failed, "finish_reason"].mode().iloc[0]
+    return MarkReading(
+        float(signal.mean()),
+        f"{percent(float(failed.mean()))} of the responses failed ({named}), earn {number(float(of.mean()))} against "
+        f"{number(float(others.mean()))}, and are trained on",
+        steps_with(rows[failed].groupby("step").size()), ("finish_reason", "reward"), first_of(rows[failed]),
+    )  # fmt: skip
+
+
+cause(
+    "truncation_unmarked", F.SELECTION, "Responses cut off at the length limit are not marked as truncated",
+    requires=(cut_off_without_a_flag,),
+    do="Set truncated, or the finish_reason length, where a response reaches the limit.",
+    reports=("NeMo-RL #4042", "TRL #4976"), columns=("truncated", "finish_reason"),
+)  # fmt: skip
+cause(
+    "failures_scored", F.SELECTION, "Responses that failed outside of the policy are scored as if it had failed",
+    requires=(failed_are_scored,), do="Drop failed responses before baselines are computed, or sample them again.",
+    reports=("NeMo-Gym #2552", "rllm #710", "open-instruct #1887"),
+)  # fmt: skip
 cause(
     "long_rejected", F.SELECTION, "A mask keeps long responses out of the loss",
     requires=(left_out_by_length, many_left_out, left_out_by_a_mask),

@@ -15,7 +15,7 @@ import pandas as pd
 from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import smoothing_of
-from ratioscope.analysis.linter.alignment import shifted
+from ratioscope.analysis.linter.alignment import placeholders, shifted
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
@@ -217,7 +217,9 @@ def _z_of_one(rho: Array, n: Array) -> float:
 
 def _reasons(evidence: LogEvidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
-    reasons = evidence.problems(invalid_values, zero_filled, constant_columns, copied_columns, shifted, scale)
+    reasons = evidence.problems(
+        invalid_values, zero_filled, constant_columns, copied_columns, shifted, placeholders, scale
+    )
     if evidence.found(truncated_support):
         reasons.append("truncated support")
     dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()

@@ -138,6 +138,10 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
         made_up(zero_advantage_group_fraction=first(4, 1.0, 0.3)),
     ),
     "entropy_collapse": (made_up(entropy=np.exp(-3 * RAMP)), made_up(entropy=np.exp(-1.4 * RAMP))),
+    "not_learning": (
+        made_up(dropped={"learning_rate": 0.0}),
+        made_up(reward=0.3 + 0.5 * RAMP, eval_accuracy=0.3 + 0.2 * RAMP, dropped={"learning_rate": 1e-6}),
+    ),
     "far_from_reference": (made_up(kl_to_initial=5 * RAMP), made_up(kl_to_initial=5 * RAMP, s_k_bounded=0.3)),
     "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
     "reward_drop": (made_up(eval_accuracy=first(59, 0.5, 0.2)), made_up(eval_accuracy=first(59, 0.5, 0.4))),

@@ -101,6 +101,22 @@ def test_what_was_so_at_the_best_level_is_no_cause(cause: str) -> None:
     assert not fall_in(evidence).why.startswith("Likely cause")
 
 
+def test_a_reward_that_rises_while_evaluation_falls_is_over_optimised() -> None:
+    rising = np.linspace(0.3, 0.8, STEPS) + 0.02 * np.random.default_rng(1).standard_normal(STEPS)
+    assert causes(fallen(reward=rising)) == ["reward_hacked"]
+    assert causes(fallen(reward=np.interp(np.arange(STEPS), [0, BEST, FALL, STEPS], [0.3, 0.7, 0.2, 0.2]))) == []
+
+
+def test_a_drop_that_has_begun_has_its_cause() -> None:
+    """The level is low at the end only: no fall that lasts, and what changed before it is named all the same."""
+    level = after(50, 0.7, 0.2)
+    evidence = fallen(accuracy=level, u_k=after(46, 0.02, 0.3))
+    assert causes(evidence) == ["update_too_large"]
+    (drop,) = (each for each in diagnose(evidence.summary) if each.rule == "reward_drop")
+    assert drop.of_cause == "update_too_large" and drop.why.startswith("Likely cause: an update was too large (")
+    assert causes(fallen(accuracy=level, u_k=0.3)) == []
+
+
 def test_a_run_that_does_not_fall_has_no_cause_of_a_fall() -> None:
     level = np.full(STEPS, 0.7)
     for changed, _ in CHANGES.values():

@@ -166,6 +166,12 @@ NUMBERS = {
         ("own_token",),
         (B,),
     ),
+    "behavior of the last token a placeholder": Injected(
+        "the engine returns no value for the token that ends a response",
+        column(B, lambda t: np.where(t["position"] == _length(t) - 1, -0.02, t[B])),
+        ("placeholders",),
+        (B,),
+    ),
     "behavior averaged over the response": Injected(
         "the mean over the response is repeated",
         column(B, lambda t: t.groupby(["step", "seq_id"])[B].transform("mean")),

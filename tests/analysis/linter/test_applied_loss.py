@@ -36,6 +36,8 @@ class Loss(NamedTuple):
     """Of the log-ratios, nats, of data three versions old."""
     engine: float = 0.0
     """The same of the mismatch; then data are fresh."""
+    at: float = EPSILON
+    """Where the clip stops."""
     by_response: bool = False
     """Whether each response is divided by its length."""
     cause: str = ""
@@ -56,6 +58,16 @@ FAULTS = {
     ),
     "clip elsewhere, stated": Loss(
         parts(), "ratio", False, cause="clip_anchored_elsewhere", words="beyond 0.8 to 1.2 was clipped"
+    ),
+    "clip at another ratio": Loss(UNSTATED, at=0.05, cause="clip_at_another_ratio", words="where the manifest says"),
+    "products": Loss(
+        {"name": "ours"},
+        "product",
+        False,
+        engine=0.4,
+        spread=0.0,
+        cause="products_starve",
+        words="the longest quarter of the responses keeps",
     ),
     "spent on mismatch": Loss(
         UNSTATED, engine=0.2, spread=0.0, cause="clip_spent_on_numerics", words="at the same weights"
@@ -78,20 +90,23 @@ CONTROLS = {
 def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
     rng = np.random.default_rng([seed, 4])
     for number in range(4, 16):
-        lengths = rng.integers(4, 16, 64)
+        lengths = rng.integers(4, 80 if loss.weight == "product" else 16, 64)
         sequence = np.repeat(np.arange(64), lengths)
         n = len(sequence)
         behavior = -rng.exponential(1.5, n) - 0.5
-        current = np.minimum(behavior + (loss.engine or loss.spread) * rng.standard_normal(n), -1e-3)
+        # Ratios with a mean of 1, where products are made of them.
+        below = loss.engine**2 / 2 if loss.weight == "product" else 0.0
+        current = np.minimum(behavior + (loss.engine or loss.spread) * rng.standard_normal(n) - below, -1e-3)
         at = current - behavior
         reward = rng.integers(0, 2, 64).astype(float)
         of_group = reward.reshape(8, 8)
         advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
         a, ratio = advantage[sequence], np.exp(at)
-        weight = {"ratio": ratio, "none": np.ones(n), "squared": ratio**2}.get(loss.weight)
+        product = np.exp(np.minimum(np.bincount(sequence, at), 0.0))[sequence]
+        weight = {"ratio": ratio, "none": np.ones(n), "squared": ratio**2, "product": product}.get(loss.weight)
         if weight is None:
             weight = np.minimum(ratio, float(loss.weight))
-        out = ((a > 0) & (ratio > 1 + EPSILON)) | ((a < 0) & (ratio < 1 - EPSILON))
+        out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < 1 - loss.at))
         clipped = out & loss.clips
         divided = 64 * lengths[sequence] if loss.by_response else n
         step = plain_step(

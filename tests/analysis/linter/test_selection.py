@@ -31,6 +31,9 @@ class Batch:
     """Which responses count in the baseline."""
     rescaled: bool = False
     rank: NDArray[np.int64] = field(default_factory=lambda: np.arange(N) % 4)
+    failed: Bools = field(default_factory=lambda: np.zeros(N, dtype=bool))
+    flagged: bool = True
+    """Whether responses at the length limit are marked as truncated."""
 
 
 Fault = Callable[[Batch], None]
@@ -61,7 +64,9 @@ def steps_of(fault: Fault, seed: int) -> Iterator[Step]:
         columns: dict[str, Any] = {
             "seq_id": np.arange(N), "group_id": group, "n_tokens": batch.length.astype(np.int32),
             "reward": batch.reward.astype(np.float32), "rank": batch.rank.astype(np.int32),
-            "truncated": batch.length == LONGEST, "dropped": ["filtered" if each else None for each in batch.dropped],
+            "truncated": (batch.length == LONGEST) & batch.flagged,
+            "finish_reason": ["tool_timeout" if each else "stop" for each in batch.failed],
+            "dropped": ["filtered" if each else None for each in batch.dropped],
         }  # fmt: skip
         step.sequences.clear()
         step.sequences.update(columns)
@@ -103,6 +108,30 @@ def half_of_the_ranks(batch: Batch) -> None:
     batch.rank = np.arange(N) % 4 * 2
 
 
+def not_flagged(batch: Batch) -> None:
+    batch.flagged = False
+
+
+def failed(batch: Batch) -> None:
+    batch.failed = batch.rng.random(N) < 0.15
+    batch.reward[batch.failed] = 0.0
+
+
+def failed_and_dropped(batch: Batch) -> None:
+    failed(batch)
+    batch.dropped, batch.baseline = batch.failed, ~batch.failed
+
+
+def failed_as_others(batch: Batch) -> None:
+    """Some tool timed out, which cost nothing."""
+    batch.failed = batch.rng.random(N) < 0.15
+
+
+def short(batch: Batch) -> None:
+    """No response comes near a limit."""
+    batch.length, batch.flagged = np.minimum(batch.length, 20 + batch.rng.integers(0, 12, N)), False
+
+
 def anyhow(batch: Batch) -> None:
     """Many are rejected, whatever they are."""
     batch.rejected = batch.rng.random(N) < 0.5
@@ -134,6 +163,8 @@ FAULTS = {
         Case(good_dropped, ("chosen_by_reward", "in_the_baseline_only"), "mean reward", Severity.NOTICE),
         Case(not_in_the_baseline, ("chosen_by_reward",), "mean reward", Severity.NOTICE),
         Case(empty, ("empty_responses",), "have no token"),
+        Case(not_flagged, ("truncation_unmarked",), "end at 40 tokens"),
+        Case(failed, ("failures_scored",), "tool_timeout"),
         Case(half_of_the_ranks, ("ranks_missing",), "1, 3 and 5"),
     )
 }
@@ -153,11 +184,16 @@ def test_a_selection_is_named(tmp_path: Path, case: Case) -> None:
     assert case.words in named.sentence + named.why and named.severity is case.severity
 
 
-@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long)})
+@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long, failed_as_others, short)})
 def test_a_near_miss_is_not_named(tmp_path: Path, fault: Fault) -> None:
     for seed in range(2):
         found = remarks(tmp_path / f"{fault.__name__} {seed}", fault, seed)
         assert [each.sentence for each in found if each.severity] == []
+
+
+def test_failures_that_are_dropped_are_not_named(tmp_path: Path) -> None:
+    found = remarks(tmp_path / "run", failed_and_dropped)
+    assert "failures_scored" not in {each.of_cause for each in found}
 
 
 def test_what_is_rejected_whatever_it_is_is_no_choice(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""Why a run does not learn, without a fall: the marks, and the causes that they speak for."""
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.diagnosis.falling import fall_seen
+from ratioscope.analysis.diagnosis.rule import rule
+from ratioscope.analysis.findings.cause import CAUSES, Family, cause, findings_of
+from ratioscope.analysis.findings.fall import finite_values, own_noise
+from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import level, number
+
+_FEWEST = 3
+_CLEAR = 4.0
+"""Standard errors between the means of the first and the last values."""
+
+
+@mark(needs=(("steps.learning_rate",),), limit=0.1)
+def learning_rate_is_zero(evidence: RunEvidence) -> MarkReading | None:
+    """The learning rate is 0 in several steps, not only where a warm-up begins or a schedule ends; share of them."""
+    table = evidence.summary.steps
+    rate = table["learning_rate"].astype(float).dropna() if "learning_rate" in table else evidence.values["reward"][:0]
+    zero = rate.index[rate == 0]
+    if len(rate) < _FEWEST:
+        return None
+    if len(zero) < _FEWEST:
+        return MarkReading(0.0, "")
+    steps = tuple(int(step) for step in zero)
+    place = (
+        f"in steps {steps[0]} to {steps[-1]}" if len(steps) == steps[-1] - steps[0] + 1 else f"in {len(steps)} steps"
+    )
+    return MarkReading(len(zero) / len(rate), f"{place} nothing moves the weights", steps, ("steps.learning_rate",))
+
+
+@mark(needs=(("sequences.reward",), ("steps.eval_accuracy",)), limit=_CLEAR)
+def reward_rises_alone(evidence: RunEvidence) -> MarkReading | None:
+    """The training reward rises and evaluation accuracy does not go a quarter of the way; standard errors between."""
+    reward, accuracy = (finite_values(evidence.summary, key) for key in ("reward", "eval_accuracy"))
+    if fall_seen(evidence) is not None or min(len(reward), len(accuracy)) < 4 * _FEWEST:
+        return None
+    moved, error, said = [], [], []
+    for key, values in (("reward", reward), ("eval_accuracy", accuracy)):
+        few = len(values) // 4
+        first, last = values.head(few), values.tail(few)
+        half = float(((evidence.summary.high[key] - evidence.summary.low[key]) / 2).median())
+        noise = float(np.nanmax([half / 1.96 if half > 0 else 0.0, np.nan_to_num(own_noise(values))]))
+        moved.append(float(last.mean() - first.mean()))
+        error.append(noise * sqrt(2 / few))
+        said.append((float(first.mean()), float(last.mean())))
+    (gain, of_evaluation), (e_reward, e_evaluation) = moved, error
+    if not (gain > _CLEAR * e_reward and gain > _LEAST_GAIN and of_evaluation < gain / 4):
+        return MarkReading(0.0, "")
+    apart = (gain - of_evaluation) / float(np.hypot(e_reward, e_evaluation) or np.nan)
+    (before, after), (share_before, share_after) = said
+    clause = f"the training reward rose from {number(before)} to {number(after)}, evaluation accuracy went from "
+    clause += f"{level(share_before, share=True)} to {level(share_after, share=True)}"
+    return MarkReading(apart, clause, tuple(int(step) for step in accuracy.tail(len(accuracy) // 4).index),
+                       ("sequences.reward", "steps.eval_accuracy"))  # fmt: skip
+
+
+_LEAST_GAIN = 0.1
+"""Of a training reward whose evaluation is asked for as well."""
+
+cause(
+    "learning_rate_zero", Family.STALL, "The learning rate is 0", requires=(learning_rate_is_zero,),
+    do="Look at the schedule's number of steps, and at what a resumed run restores of it.", source="S0 5.2",
+)  # fmt: skip
+cause(
+    "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",
+    requires=(reward_rises_alone,),
+    do="Read responses with a high reward, and score them as the evaluation does.", reports=("OpenRLHF #1263",),
+)  # fmt: skip
+
+
+@rule("not_learning", order=255, page="overview", group=None, words="no learning", cause=False)
+def run_does_not_learn(evidence: RunEvidence) -> Finding | None:
+    """A cause of the family STALL stands: nothing moves the policy, or not towards what is evaluated."""
+    found = findings_of(Family.STALL, evidence)
+    if not found:
+        return None
+    return replace(found[0], metric="reward", limit=CAUSES[found[0].of_cause].requires[0].limit)

@@ -1,0 +1,49 @@
+"""Labels of versions that are one token off: of the whole column, or of the place where the policy changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.runs.store import open_run
+from tests.making.runs import Step, plain_step, write_run
+
+N, LENGTH = 48, 24
+
+
+def steps_of(fault: str) -> Iterator[Step]:
+    """Responses that an old version began, .2 nats off, and a newer one ended, .04 nats off."""
+    rng = np.random.default_rng(8)
+    for number in range(8, 16):
+        sequence, position = np.repeat(np.arange(N), LENGTH), np.tile(np.arange(LENGTH), N)
+        change = rng.integers(6, 18, N)[sequence]
+        old: NDArray[np.bool_] = position < change
+        behavior = -rng.exponential(1.0, len(sequence)) - 0.3
+        current = np.minimum(behavior + np.where(old, 0.2, 0.04) * rng.standard_normal(len(sequence)), -1e-3)
+        labelled = {"change late": position < change + 1, "change early": position < change - 1}.get(fault, old)
+        version = number - 1 - 2 * labelled - 3 * (sequence % 2)
+        if fault in ("column late", "column early"):
+            version = np.roll(version, 1 if fault == "column late" else -1)
+        yield plain_step(
+            behavior, current, number=number, sequence=sequence, group=sequence // 8,
+            behavior_version=version.astype(np.int32),
+        ).with_tokens(token_id=None)  # fmt: skip
+
+
+def said(folder: Path, fault: str) -> list[str]:
+    run = open_run(write_run(folder / fault, steps_of(fault)))
+    return [remark.sentence for remark in lint(run) if remark.rule == "versions" and remark.severity]
+
+
+@pytest.mark.parametrize("fault", ["column late", "column early", "change late", "change early"])
+def test_labels_that_are_one_token_off_are_named(tmp_path: Path, fault: str) -> None:
+    (sentence,) = said(tmp_path, fault)
+    assert f"one token {fault.split()[1]}" in sentence
+    assert ("the response" in sentence) == fault.startswith("column"), sentence
+
+
+def test_true_labels_are_not(tmp_path: Path) -> None:
+    assert said(tmp_path, "none") == []
