@@ -319,13 +319,20 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
 def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
     """One value in many rows of a column, where another column varies: it stands for values that were not there."""
     other = "logp_behavior" if column == "logp_current" else "logp_current"
+    # Some responses tell which values are frequent; all of them are counted for these alone.
+    frequent = evidence.frame(
+        f"select {column} as value, count(*) / sum(count(*)) over () as share from examined "
+        f"where isfinite({column}) and hash(step, seq_id) % {evidence.sampled} = 0 "
+        f"group by {column} having {column} < {SURE} order by share desc, value limit 2"
+    )
+    if not len(frequent) or frequent["share"].iloc[0] < _LEAST_PLACEHOLDER / 2:
+        return None
+    values = ", ".join(f"{value!r}::float" for value in map(float, frequent["value"]))
     found = evidence.frame(
         f"select {column} as value, count(*) as n, stddev_pop({other}) as spread, "
         "count(distinct (step, seq_id)) as responses from examined "
-        f"where isfinite({column}) and {column} < {SURE} group by {column} order by n desc, value limit 2"
+        f"where {column} in ({values}) group by {column} order by n desc, value"
     )
-    if not len(found):
-        return None
     first, following = found.iloc[0], float(found["n"].iloc[1]) if len(found) > 1 else 0.0
     share = float(first["n"]) / evidence.n_rows
     if first["n"] < _A_RESPONSE * first["responses"]:

@@ -10,6 +10,7 @@ BENCHMARKS = (
     "recording",
     "reading",
     "scanning",
+    "diagnosing",
     "sharding",
     "listing",
     "importing",
