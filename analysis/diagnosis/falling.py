@@ -275,12 +275,18 @@ def entropy_is_gone(evidence: RunEvidence) -> MarkReading | None:
 
     The limit over the entropy.
     """
-    around = _around(evidence, "entropy")
-    if around is None or len(around.before) < _FEW or len(around.during) < _FEW:
+    fall, course = fall_seen(evidence), courses_of(evidence).get("entropy")
+    if fall is None or course is None:
         return None
-    start = float(around.before.head(10).median())
+    # The level holds for a while without entropy: what counts is whether it was there at the best level.
+    entropy = course.series.replace([inf, -inf], nan).dropna()
+    best, later = entropy[entropy.index <= fall.best_step], entropy[entropy.index > fall.best_step]
+    later = later[later.index <= fall.found]
+    if len(best) < _FEW or len(later) < _FEW:
+        return None
+    start = float(best.head(10).median())
     limit = evidence.limits.entropy_share * start
-    before, during = float(around.before.tail(_FEW).median()), float(around.during.tail(_FEW).median())
+    before, during = float(best.tail(_FEW).median()), float(later.tail(_FEW).median())
     gone = before >= limit > during
     clause = f"entropy fell from {number(start, digits=2)} to {number(during, digits=2)} nats before the fall"
     return MarkReading(limit / during if gone and during > 0 else (inf if gone else 0.0), clause)

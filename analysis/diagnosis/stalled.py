@@ -56,8 +56,8 @@ def reward_rises_alone(evidence: RunEvidence) -> MarkReading | None:
         return MarkReading(0.0, "")
     apart = (gain - of_evaluation) / float(np.hypot(e_reward, e_evaluation) or np.nan)
     (before, after), (share_before, share_after) = said
-    clause = f"the training reward rose from {number(before)} to {number(after)}, evaluation accuracy went from "
-    clause += f"{level(share_before, share=True)} to {level(share_after, share=True)}"
+    clause = f"the training reward rose from {number(before)} to {number(after)}, and evaluation accuracy did not "
+    clause += f"follow ({level(share_before, share=True)}, then {level(share_after, share=True)})"
     return MarkReading(apart, clause, tuple(int(step) for step in accuracy.tail(len(accuracy) // 4).index),
                        ("sequences.reward", "steps.eval_accuracy"))  # fmt: skip
 

@@ -30,6 +30,8 @@ _FEWEST_RESPONSES, _FEWEST_PROMPTS = 50, 5
 _QUANTILES = 5
 _LEAST_MOVED = 1e-3
 """Nats by which a policy that learns changes the first token of a prompt."""
+_SUDDEN = 10
+"""Times the usual distance: more than data grow older within a step."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
 
@@ -67,11 +69,16 @@ HELD_BY = {dimension: _held_by(dimension) for dimension in DIVIDED_BY}
 
 
 def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
+    """`_apart_by_step` where it is the mismatch alone; where no age is known, nothing."""
+    return _apart_by_step(evidence) if evidence.knows_age else pd.Series(dtype=float)
+
+
+def _apart_by_step(evidence: LogEvidence) -> "pd.Series[float]":
     """The mismatch of each step, as a multiple of what the probabilities of its tokens explain."""
 
     def make() -> "pd.Series[float]":
         frame = _differing(evidence)
-        if frame is None or not evidence.knows_age:
+        if frame is None:
             return pd.Series(dtype=float)
         distance = shortfall(frame)
         sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
@@ -148,12 +155,14 @@ def mismatch_falls_back(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=ENGINE_COLUMNS, limit=3.0)
 def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
     """A stretch of a few steps has several times the mismatch of all others, before it and after it."""
-    level = _by_step(evidence)
+    level = _apart_by_step(evidence)
     if len(level) < _FEWEST_STEPS:
         return None
     usual = float(level.median())
     high = level[level > 3 * usual]
     calm = level.drop(high.index).max() <= 2 * usual
+    if not evidence.knows_age and len(high):  # age goes up and down, step by step
+        calm &= high.min() > _SUDDEN * usual and high.max() < 3 * high.min()
     stretch = calm and len(high) > 1 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
     if not stretch or usual <= 0:
         return MarkReading(1.0, "")
@@ -465,7 +474,7 @@ cause(
     reports=("verl #7495", "verl #4248"), explains=_TAILS, severity=Severity.CRITICAL,
 )  # fmt: skip
 cause(
-    "part_not_sent", Family.MISMATCH, "Some tensors never reach the sampler: it lacks a part of each update",
+    "part_not_sent", Family.MISMATCH, "Updates are not synced to the sampler, all of them or some tensors",
     requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
     refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen),
     do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,

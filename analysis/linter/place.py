@@ -49,6 +49,8 @@ class Place:
     """Share of the mismatch that it holds."""
     expected: float
     """Share that the probability of its tokens explains."""
+    held_of_log: float
+    """Share of Σ|log ρ| that it holds, which is not bounded."""
 
     @property
     def words(self) -> str:
@@ -61,7 +63,8 @@ class Place:
     @property
     def clause(self) -> str:
         """The part with what it holds."""
-        return f"{percent(self.held)} of the mismatch is in {self.words} ({percent(self.expected)} expected)"
+        shares = f"{percent(self.expected)} expected; {percent(self.held_of_log)} of |log ρ|"
+        return f"{percent(self.held)} of the mismatch is in {self.words} ({shares})"
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ def places(frame: pd.DataFrame) -> tuple[Place, ...]:
     if len(frame) < _FEWEST_TOKENS:
         return ()
     distance, stratum = shortfall(frame), strata(frame)
+    apart = np.abs(frame["fresh"].to_numpy(dtype=float))
     group = frame.groupby(["step", "group_id"], sort=False).ngroup().to_numpy().astype(np.int64)
     if not distance.sum() > 0 or group[-1] + 1 < _FEWEST_GROUPS:
         return ()
@@ -176,7 +180,7 @@ def places(frame: pd.DataFrame) -> tuple[Place, ...]:
     found: list[Place] = []
     while left and len(found) < _MOST_PLACES:
         should = expected(distance, stratum)
-        looks = (_looked_at(name, *of, distance, should, group) for name, of in left.items())
+        looks = (_looked_at(name, *of, distance, apart, should, group) for name, of in left.items())
         place, inside = max(filter(None, looks), key=lambda look: look[0].lift, default=(None, stratum))
         if place is None or place.lift <= LEAST_LIFT:
             break
@@ -187,7 +191,7 @@ def places(frame: pd.DataFrame) -> tuple[Place, ...]:
 
 
 def _looked_at(
-    name: str, codes: NDArray[np.int64], labels: "pd.Index", distance: Floats, should: Floats,
+    name: str, codes: NDArray[np.int64], labels: "pd.Index", distance: Floats, apart: Floats, should: Floats,
     group: NDArray[np.int64],
 ) -> "tuple[Place, NDArray[np.int64]] | None":  # fmt: skip
     """What a dimension holds, and which tokens are in its place."""
@@ -219,6 +223,7 @@ def _looked_at(
         return None
     order = np.flatnonzero(dense)
     order = order[np.argsort(-total[order])]
+    inside = dense[np.maximum(codes, 0)] & known
     place = Place(
         name,
         _labels(DIVIDED_BY[name], labels[order]),
@@ -226,8 +231,9 @@ def _looked_at(
         float(lift),
         float(total[dense].sum() / total.sum()),
         float(share[dense].sum() / share.sum()),
+        float(apart[inside].sum() / apart[known].sum()),
     )
-    return place, (dense[np.maximum(codes, 0)] & known).astype(np.int64)
+    return place, inside.astype(np.int64)
 
 
 def _labels(dimension: Divided, levels: "pd.Index") -> tuple[str, ...]:
