@@ -21,7 +21,6 @@ from ratioscope.dashboard.report.target import check_target
 from ratioscope.dashboard.report.write import write
 from ratioscope.dashboard.sections.model import Chart, Report
 from ratioscope.errors import RatioscopeError, unknown
-from ratioscope.notes import text_of
 
 
 class OpenRun:
@@ -64,12 +63,7 @@ class OpenRun:
         Raises:
             RatioscopeError: there is no such metric.
         """
-        summary = self._opened.summary
-        if key not in CATALOGUE:
-            raise unknown("a metric", key, CATALOGUE)
-        notes = [text_of(summary.note(step, key)) for step in summary.values.index]
-        numbers = {"value": summary.values[key], "low": summary.low[key], "high": summary.high[key], "note": notes}
-        return pd.DataFrame(numbers, index=summary.values.index)
+        return self._opened.summary.metric(key)
 
     @property
     def verdict(self) -> str:

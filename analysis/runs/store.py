@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -369,6 +370,19 @@ class Listed:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", self.manifest.live_status() if self.manifest else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """As `ratioscope ls --json` prints it: unknown is null."""
+        return {
+            "run": self.run_id,
+            "name": self.manifest.name if self.manifest else None,
+            "status": self.status or "unreadable",
+            "algorithm": self.manifest.algorithm.get("name") if self.manifest else None,
+            "source": self.manifest.source.get("framework") if self.manifest else None,
+            "steps": self.steps,
+            "created": self.manifest.created if self.manifest else None,
+            "problem": self.problem or None,
+        }
 
 
 def discover(roots: Iterable[str | Path]) -> list[Listed]:

@@ -25,8 +25,9 @@ from ratioscope.analysis.summary.partials import rewards_between
 from ratioscope.analysis.summary.units import ScanUnit, scan_units
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.catalogue.denominators import RESPONSES
+from ratioscope.errors import unknown
 from ratioscope.metric import Grain, not_logged
-from ratioscope.notes import Kind, Note, is_unreliable
+from ratioscope.notes import Kind, Note, is_unreliable, text_of
 from ratioscope.storage.cache import Entry, entry_of
 
 LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain.STEP)
@@ -54,6 +55,17 @@ class StepSummary:
     @property
     def last_step(self) -> int:
         return int(self.values.index.max()) if len(self.values) else -1
+
+    def metric(self, key: str) -> pd.DataFrame:
+        """A metric over the steps: value, low and high of its 95 % interval, and the text of its note.
+
+        Raises:
+            RatioscopeError: there is no such metric.
+        """
+        if key not in CATALOGUE:
+            raise unknown("a metric", key, CATALOGUE)
+        numbers = {"value": self.values[key], "low": self.low[key], "high": self.high[key]}
+        return pd.DataFrame(numbers | {"note": list(map(text_of, self._notes_of(key)))}, index=self.values.index)
 
     def trusted(self, key: str) -> pd.Series:
         """Bool by step: the value is there, finite, and can be estimated."""

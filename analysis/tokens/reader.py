@@ -24,6 +24,35 @@ MOST_RESPONSES = 100
 
 _RATIOS = {"ratio": "log_rho", "ratio_new": "log_rho_new", "ratio_update": "log_update", "ratio_engine": "log_engine"}
 
+TOKEN_NUMBERS = (
+    ("position", "position"),
+    ("token id", "token_id"),
+    ("log p behavior", "logp_behavior"),
+    ("log p behavior, recomputed", "logp_behavior_train"),
+    ("log p current", "logp_current"),
+    ("log p new", "logp_new"),
+    ("log p at the gate", "logp_gate"),
+    ("log p reference", "logp_reference"),
+    ("ρ current / behavior", "ratio"),
+    ("log ρ", "log_rho"),
+    ("ratio new / behavior", "ratio_new"),
+    ("ratio new / current", "ratio_update"),
+    ("ratio recomputed / sampled", "ratio_engine"),
+    ("advantage", "advantage"),
+    ("gate", "gate"),
+    ("loss coefficient", "gradient_weight"),
+    ("entropy (nats)", "entropy"),
+    ("TV current, behavior", "tv_current_behavior"),
+    ("χ² current, behavior", "chi2_current_behavior"),
+    ("TV new, current", "tv_new_current"),
+    ("behavior version", "behavior_version"),
+    ("version lag", "version_lag"),
+    ("turn", "turn"),
+    ("mass kept by top-k, top-p", "kept_mass"),
+    ("routing agreement", "routing_agreement"),
+)
+"""What is known of a token: in words, and its column; what is no number stands beside it."""
+
 KEPT, PARTLY, BELOW, ABOVE, CLIPPED, UNKNOWN = "kept", "partly", "below", "above", "clipped", "not logged"
 
 

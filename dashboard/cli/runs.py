@@ -42,19 +42,7 @@ def list_runs(
     from ratioscope.analysis.runs.store import discover
 
     check_is_folder(root)
-    rows: list[dict[str, Any]] = [
-        {
-            "run": run.run_id,
-            "name": run.manifest.name if run.manifest else None,
-            "status": run.status or "unreadable",
-            "algorithm": run.manifest.algorithm.get("name") if run.manifest else None,
-            "source": run.manifest.source.get("framework") if run.manifest else None,
-            "steps": run.steps,
-            "created": run.manifest.created if run.manifest else None,
-            "problem": run.problem or None,
-        }
-        for run in discover([root])
-    ]
+    rows = [run.to_json() for run in discover([root])]
     if as_json:
         say_json(rows, indent=2)
         return
@@ -147,6 +135,25 @@ def explain(
     ] = None,
 ) -> None:
     """What a metric, an algorithm or a finding is, with its source; which metric another framework's number is."""
+    if what and (parts or ".py:" in what):
+        with needing("An algorithm with other parts", "ratioscope[trainer]"):
+            from ratioscope.trainer.algorithms.explaining import describe
+            from ratioscope.trainer.settings.load import load_settings
+
+        print_line(describe(load_settings("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
+        return
+    print_line(explanation(what))
+
+
+def explanation(what: str | None) -> str:
+    """What something is, as text: what `ratioscope explain` prints of it.
+
+    Args:
+        what: a metric, an algorithm, a finding, a check, a cause, what a framework logs, or the word for a list.
+
+    Raises:
+        RatioscopeError: there is no such thing.
+    """
     from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.findings.cause import CAUSES, cause_text
@@ -155,51 +162,43 @@ def explain(
     from ratioscope.run_format import schema
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES, algorithms_table
 
-    if what and (parts or ".py:" in what):
-        with needing("An algorithm with other parts", "ratioscope[trainer]"):
-            from ratioscope.trainer.algorithms.explaining import describe
-            from ratioscope.trainer.settings.load import load_settings
-
-        print_line(describe(load_settings("on_policy", [f"algorithm={what}", *(parts or [])]).declared))
-        return
     reported = [writing.explain(named) for named in naming.numbers_named(what or "")]
     what = what if reported else _meant(what)
     if what in catalogue.ENTRIES:
-        print_line("\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported]))
-    elif what in ALGORITHMS or what in ALIASES:
+        return "\n\n".join([catalogue.explain(what) + writing.elsewhere(what), *reported])
+    if what in ALGORITHMS or what in ALIASES:
         from ratioscope.trainer.algorithms.explaining import describe
 
-        print_line(describe(ALGORITHMS[ALIASES.get(str(what), str(what))]))
-    elif what == "format":
-        print_line(schema.describe())
-    elif what == "thresholds":
-        print_line(catalogue.thresholds.explain())
-    elif what == "parts":
-        from ratioscope.trainer.algorithms import parts as known
+        return describe(ALGORITHMS[ALIASES.get(str(what), str(what))])
+    if what == "format":
+        return schema.describe()
+    if what == "thresholds":
+        return catalogue.thresholds.explain()
+    if what == "parts":
+        from ratioscope.trainer.algorithms import parts
 
-        print_line(known.parts_table())
-    elif what == "algorithms":
-        print_line(algorithms_table())
-    elif what in RULES or what in CHECKS:
+        return parts.parts_table()
+    if what == "algorithms":
+        return algorithms_table()
+    if what in RULES or what in CHECKS:
         declared = (("finding", RULES.get(str(what))), ("check", CHECKS.get(str(what))))
         said = [f"{what} ({kind}): {each.about}" for kind, each in declared if each]
         limits = ["Limits of findings: ratioscope explain thresholds."] if what in RULES else []
-        print_line("\n\n".join([*said, *limits]))
-    elif what in CAUSES:
-        print_line(cause_text(CAUSES[str(what)]))
-    elif what == "causes":
-        print_line("\n".join(f"{name:<28} {each.words}." for name, each in CAUSES.items()))
-    elif what in ("findings", "checks"):
-        print_line(
-            "\n".join(f"{name:<24} {each.question}" for name, each in (RULES if what == "findings" else CHECKS).items())
-        )
-    elif what in (None, "metrics"):
-        print_line("\n".join(f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()))
-        print_line("\nalgorithms, parts, findings, checks, causes, format, thresholds: more to explain.")
-    elif reported:
-        print_line("\n\n".join(reported))
-    else:
-        raise unknown("something to explain", str(what), _explained())
+        return "\n\n".join([*said, *limits])
+    if what in CAUSES:
+        return cause_text(CAUSES[str(what)])
+    if what == "causes":
+        return "\n".join(f"{name:<28} {each.words}." for name, each in CAUSES.items())
+    if what in ("findings", "checks"):
+        known = RULES if what == "findings" else CHECKS
+        return "\n".join(f"{name:<24} {each.question}" for name, each in known.items())
+    if what in (None, "metrics"):
+        listed = [f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()]
+        more = "algorithms, parts, findings, checks, causes, format, thresholds: more to explain."
+        return "\n".join([*listed, "", more])
+    if reported:
+        return "\n\n".join(reported)
+    raise unknown("something to explain", str(what), _explained())
 
 
 def _explained() -> dict[str, str]:

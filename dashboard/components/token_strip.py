@@ -50,35 +50,6 @@ _COMPONENT = st.components.v2.component(
     js=(_FOLDER / "token_strip.js").read_text(encoding="utf-8"),
 )
 
-# What hovering shows: words, the column, and whether it is a log-ratio, which is shown as ratio beside it.
-FIELDS = (
-    ("position", "position"),
-    ("token id", "token_id"),
-    ("log p behavior", "logp_behavior"),
-    ("log p behavior, recomputed", "logp_behavior_train"),
-    ("log p current", "logp_current"),
-    ("log p new", "logp_new"),
-    ("log p at the gate", "logp_gate"),
-    ("log p reference", "logp_reference"),
-    ("ρ current / behavior", "ratio"),
-    ("log ρ", "log_rho"),
-    ("ratio new / behavior", "ratio_new"),
-    ("ratio new / current", "ratio_update"),
-    ("ratio recomputed / sampled", "ratio_engine"),
-    ("advantage", "advantage"),
-    ("gate", "gate"),
-    ("loss coefficient", "gradient_weight"),
-    ("entropy (nats)", "entropy"),
-    ("TV current, behavior", "tv_current_behavior"),
-    ("χ² current, behavior", "chi2_current_behavior"),
-    ("TV new, current", "tv_new_current"),
-    ("behavior version", "behavior_version"),
-    ("version lag", "version_lag"),
-    ("turn", "turn"),
-    ("mass kept by top-k, top-p", "kept_mass"),
-    ("routing agreement", "routing_agreement"),
-)
-
 
 def token_strip(
     tokens: pd.DataFrame,
@@ -166,7 +137,7 @@ def _marks(verdict: str, invalid: Any) -> str:
 def token_details(tokens: pd.DataFrame) -> dict[str, list[str]]:
     """What is known of each token in words, by the name of what it is; "" where it is not logged."""
     found: dict[str, list[str]] = {}
-    for words, column in FIELDS:
+    for words, column in reader.TOKEN_NUMBERS:
         values = tokens[column]
         if values.notna().any():
             found[words] = ["" if pd.isna(value) else _number(value) for value in values.tolist()]
