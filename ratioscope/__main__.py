@@ -13,7 +13,7 @@ from ratioscope.errors import MissingPackageError
 from ratioscope.extras import needing
 
 # The extra that a command needs, where it is not the dashboard's.
-_EXTRAS = {"train": "trainer", "ablate": "all", "demo": "all"}
+_EXTRAS = {"train": "trainer", "ablate": "all", "demo": "all", "mcp": "mcp"}
 _SMALL_HELP = """Usage: ratioscope [--version] COMMAND ...
 
 Diagnostics for off-policy LLM reinforcement learning. This installation records and reads runs in Python

@@ -91,6 +91,7 @@ def test_the_core_records_and_reads_where_nothing_else_can_be_imported(tmp_path:
         ("typer", ("demo",), "all"),
         ("streamlit", ("dashboard", "sample_runs"), "dashboard"),
         ("duckdb", ("summarize", "sample_runs/mismatch-grpo-seed0"), "dashboard"),
+        ("mcp", ("mcp", "sample_runs"), "mcp"),
     ],
 )
 def test_a_command_whose_extra_is_missing_says_the_line_to_type(
@@ -126,7 +127,7 @@ def test_an_extra_is_enough_for_what_it_is_for(
 
 # What stands in README in the place of something of the reader's own, and what does not end by itself.
 OF_THE_READER = {"outputs/my-run": "outputs", "wandb": "csv", "--webhook URL": "--quiet", "mine.html": "mine.json"}
-SERVERS = {"dashboard"}
+SERVERS = {"dashboard", "mcp"}
 # In front of a program: these packages are not found, not even by those who only look whether they are there.
 ABSENT = """
 import sys

@@ -23,6 +23,8 @@ EXTRAS = PROJECT["optional-dependencies"]
 SHIPPED = [name for _, name, _ in GUIDED]
 # Asked for and missed with a sentence of their own.
 OPTIONAL = {"numba", "huggingface_hub", "peft", "ray", "reasoning_gym", "transformers"}
+# What one command needs, `ratioscope mcp`; its extra is the dashboard's and these.
+OF_ASSISTANTS = {Requirement(line).name for line in EXTRAS["mcp"]} - {"ratioscope"}
 # Frameworks that an adapter of theirs records in: whoever imports it has them.
 FRAMEWORKS = {"skyrl"}
 # Packages that are installed by another name than they are imported by.
@@ -81,18 +83,19 @@ def test_every_package_that_is_imported_is_in_the_extra(extra: str, folders: tup
     installed = {Requirement(line).name for line in (*PROJECT["dependencies"], *EXTRAS[extra])}
     declared = {IMPORTED_AS.get(name, name) for name in installed}
     imported = {name for folder in folders for name in packages_imported(ROOT / folder)}
-    assert imported - declared - OPTIONAL - FRAMEWORKS == set()
+    assert imported - declared - OPTIONAL - FRAMEWORKS - OF_ASSISTANTS == set()
 
 
 def test_all_is_the_dashboard_and_the_trainer() -> None:
-    assert EXTRAS["all"] == ["ratioscope[dashboard,trainer,fast]"]
+    assert EXTRAS["all"] == ["ratioscope[dashboard,trainer,fast,mcp]"]
 
 
 def test_no_version_of_a_young_interface_is_allowed_that_nobody_tested() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     tested = dict(line.split("==") for line in lines if "==" in line)
-    wanted = {Requirement(line).name: Requirement(line).specifier for line in EXTRAS["dashboard"]}
-    for name in ("streamlit", "plotly", "duckdb"):
+    lines = [*EXTRAS["dashboard"], *EXTRAS["mcp"]]
+    wanted = {Requirement(line).name: Requirement(line).specifier for line in lines}
+    for name in ("streamlit", "plotly", "duckdb", "mcp"):
         assert tested[name] in wanted[name]
         assert f"{int(tested[name].split('.')[0]) + 1}.0" not in wanted[name]
 

@@ -28,6 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMAND_MODULES = (
     "training",
     "serving",
+    "assisting",
     "importing",
     "runs",
     "sharding",
