@@ -21,7 +21,8 @@ Diagnostics for off-policy LLM reinforcement learning. This installation records
 
   pip install "ratioscope[dashboard]"   the app, analysis, reports and the commands around them
   pip install "ratioscope[trainer]"     ratioscope train
-  pip install "ratioscope[all]"         both, and what makes large runs faster"""
+  pip install "ratioscope[mcp]"         ratioscope mcp, for assistants
+  pip install "ratioscope[all]"         all of these, and what makes large runs faster"""
 
 
 def main() -> NoReturn:

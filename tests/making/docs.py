@@ -22,6 +22,7 @@ from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
+from ratioscope.dashboard.assistant.tools import TOOLS
 from ratioscope.dashboard.sections import MENU, SECTIONS
 from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
 from ratioscope.notes import Kind
@@ -362,6 +363,18 @@ def _rooms() -> str:
     return _table(("floor", "room", "question", "modules", "in the dashboard"), rows)
 
 
+# assistants.md --------------------------------------------------------------------------------------------------------
+
+
+def _tools() -> str:
+    rows = (
+        (f"`{tool.name}`", ", ".join(f"`{name}`" for name in [*inspect.signature(tool.function).parameters][1:]),
+         _first(tool.function))
+        for tool in TOOLS.values()
+    )  # fmt: skip
+    return _table(("tool", "arguments", "answer"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "total variation": _metrics(total_variation),
     "divergences": _metrics(divergences),
@@ -392,6 +405,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "glossary of schedules": _presets,
     "glossary of notes": _kinds,
     "cases": _cases,
+    "assistant tools": _tools,
     "tables": _tables,
     "rooms": _rooms,
     "frameworks": _frameworks,
