@@ -65,8 +65,8 @@ def tool(title: str, *, quotes_log: bool = True) -> Callable[..., Any]:
 def list_runs(shelf: Shelf, offset: int = 0, limit: int = 20) -> dict[str, Any]:
     """List the runs, newest first: name, status, algorithm, steps, and three lights (Learning, Off-policy, Log).
 
-    Start here. `run` is the name that every other tool takes; `worst` is the gravest finding. Lights of runs that
-    nobody has looked at before take seconds each: lights null means not read yet; ask again, or call diagnose.
+    Start here. `run` is the name that every other tool takes; `worst` is the gravest finding or light. Lights of runs
+    that nobody has looked at before take seconds each: lights null means not read yet; ask again, or call diagnose.
     """
     from ratioscope.dashboard.watching.headlines import found, read_headline
 
@@ -87,6 +87,7 @@ def list_runs(shelf: Shelf, offset: int = 0, limit: int = 20) -> dict[str, Any]:
 
 
 def _headline(headline: "Headline") -> dict[str, Any]:
+    from ratioscope.analysis.diagnosis.rule import rule_words
     from ratioscope.analysis.findings.finding import Severity
     from ratioscope.analysis.overview.lights import NAMES, LightState
 
@@ -96,10 +97,11 @@ def _headline(headline: "Headline") -> dict[str, Any]:
         name: {"state": LightState[state].word, "sentence": sentence}
         for name, (state, sentence) in zip(NAMES, headline.lights, strict=bool(headline.lights))
     }
-    worst = {"severity": Severity(headline.severity).word, "sentence": headline.sentence or headline.rule}
+    worst = {"severity": Severity(headline.severity).word, "finding": rule_words(headline.rule)}
     return {
         "lights": states or None,
         "worst": worst if headline.severity else None,
+        "answer": headline.answer,
         "last_reward": headline.last_reward,
     }
 

@@ -16,6 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, StdioServerParameters, stdio_client
 
+from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis.why import why_text
 from ratioscope.dashboard.assistant.bounded import LONGEST_LIST, MOST_CHARACTERS, cut_short, page_of
 from ratioscope.dashboard.assistant.server import INSTRUCTIONS
@@ -129,7 +130,7 @@ def test_runs_have_their_lights_and_those_that_cannot_be_read_say_why(session: S
     by_name = {run["run"]: run for run in found["runs"]}
     assert by_name.keys() == {COLLAPSED, CLIPPED, "link", "broken"}
     assert by_name[COLLAPSED]["lights"]["Learning"]["state"] == "fallen"
-    assert by_name[COLLAPSED]["worst"]["severity"] == "critical"
+    assert by_name[COLLAPSED]["worst"]["severity"] == "critical" and by_name[COLLAPSED]["answer"]
     assert by_name[CLIPPED]["lights"]["Learning"]["state"] == "rising"
     assert "link out of the folder" in by_name["link"]["problem"] and by_name["link"]["steps"] == 0
     assert by_name["broken"]["problem"] and by_name["broken"]["lights"] is None
@@ -325,6 +326,36 @@ def test_text_of_a_log_is_inert_and_marked(tmp_path: Path) -> None:
         found = "".join(strings(answer))
         assert not set(found) & (set(ACTIVE) - set("[2J")) and chr(0x301) * 5 not in found
     assert not any(text.startswith(FORGED) for answer in answers for text in strings(answer))
+
+
+def test_runs_without_tokens_or_steps_are_answered(tmp_path: Path) -> None:
+    RunRecorder(tmp_path / "runs" / "empty").close()
+    recorder = RunRecorder(tmp_path / "runs" / "texts")
+    for step in range(3):
+        texts = {"prompt": ["a", "b"], "response": ["x" * 5000, "y"], "reward": [0.0, 1.0]}
+        recorder.record_step(step, sequences={"seq_id": [0, 1], **texts})
+    recorder.close()
+    with connected(tmp_path / "runs", tmp_path / "cache") as session:
+        assert {run["run"] for run in session.ask("list_runs")["runs"]} == {"empty", "texts"}
+        for run in ("empty", "texts"):
+            for tool in ("diagnose", "causes", "check_log", "list_metrics", "tables"):
+                session.ask(tool, run=run)
+        assert "no step is on disk" in session.refused("metric", run="empty", key="reward")
+        assert "no step is on disk" in session.refused("compare", runs=["empty", "texts"])
+        assert [row[1] for row in session.ask("metric", run="texts", key="reward")["steps"]] == [0.5] * 3
+        first = session.ask("worst_responses", run="texts")["responses"][0]
+        found = session.ask("tokens", run="texts", step=first["step"], seq_id=0)
+        assert found["why_no_tokens"] and found["response"].endswith("… (5,000 characters)")
+
+
+def test_a_call_that_is_cancelled_holds_up_no_other(runs: Path, tmp_path: Path) -> None:
+    with started("-m", "ratioscope", "mcp", runs, cache=tmp_path) as process:
+        slow = "select count(*) from range(1000000000) as a, range(100000) as b"
+        send(process, *FIRST, call(2, "query", run=CLIPPED, sql=slow))
+        send(process, {"method": "notifications/cancelled", "params": {"requestId": 2}}, call(3, "list_metrics"))
+        assert process.stdout
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        assert [answer["id"] for answer in answers] == [1, 3] and "result" in answers[1]
 
 
 # In front of the command: a tool that prints, as libraries do.
