@@ -16,7 +16,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import summarise
 
-_OF_THE_RUN = (Family.FALL,)
+_OF_THE_RUN = (Family.FALL, Family.STALL)
 """Families whose marks are read from the step summary; those of the others are read from tokens."""
 SIGNS = {Presence.PRESENT: "✓", Presence.ABSENT: "✗", Presence.NOT_LOGGED: "–", Presence.TOO_LITTLE: "–"}
 """How the look for a mark ended, in one sign."""
