@@ -389,7 +389,7 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-_AT_A_PLACE = tuple(HELD_BY[name] for name in DIVIDED_BY if name not in ("position", "end", "token", "written"))
+_AT_A_PLACE = tuple(HELD_BY[name] for name in DIVIDED_BY if name not in ("age", "position", "end", "token", "written"))
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
 _INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
 
@@ -461,7 +461,7 @@ cause(
 cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
-    supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0},
+    supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
     refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),

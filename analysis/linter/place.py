@@ -126,6 +126,9 @@ DIVIDED_BY: dict[str, Divided] = {
     "repeated": Divided("prompts", _PROMPTS, _asked_before),
     "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"]),
     "turn_start": Divided("turns:", (("turn",),), _turn_starts),
+    "age": Divided(
+        "age in versions", (("behavior_version",), ("logp_behavior_train",)), lambda frame: frame["version_lag"]
+    ),
     "position": Divided("position", (), lambda frame: _doubling(frame["position"]), doubling=True),
     "end": Divided(
         "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
