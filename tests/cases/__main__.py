@@ -2,6 +2,7 @@
 
 python -m tests.cases OUT [NAME ...]                    # write their logs; names are beginnings
 python -m tests.cases score OUT [NAME ...]              # what ratioscope says of each, and whether it is right
+python -m tests.cases score OUT --held-out              # of those alone that nothing was tuned with
 python -m tests.cases score OUT --record                # and keep it, for docs/cases.md and the test
 """
 
@@ -11,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.cases import score
+from tests.cases.held_out import HELD_OUT
 
 
 def main(arguments: list[str]) -> int:
@@ -19,10 +21,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cases", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
+    parser.add_argument("--held-out", action="store_true", help="those alone that nothing was tuned with")
     parser.add_argument("--record", action="store_true", help="keep the verdicts")
     asked = parser.parse_args(arguments[scoring:])
     beginnings = tuple(asked.names) or ("",)
-    names = [name for name in score.logs() if name.startswith(beginnings)]
+    names = [
+        name
+        for name, (case, _) in score.logs().items()
+        if name.startswith(beginnings) and (case.name in HELD_OUT or not asked.held_out)
+    ]
     if not names:
         print(f"No case begins with {' or '.join(beginnings)}.", file=sys.stderr)
         return 2

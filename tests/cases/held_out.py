@@ -46,6 +46,13 @@ from tests.cases.world import (
 
 HELD_OUT = Register()
 
+FIRST_SCORE = {
+    "held-out faults": "13 found, 10 vague, 15 silent, 8 untrue of 46 logs",
+    "held-out sick but true": "1 found, 10 quiet, 1 vague of 12 logs",
+    "held-out healthy": "24 quiet of 24 logs",
+}
+"""What was said of them when they were first scored, by the patterns as they were frozen (2026-11-25)."""
+
 _OTHER_RESPONSES = r"belongs? to other|of other responses|row before|shifted by one row"
 _TRAINER_COLUMNS = {"logp_behavior_train": "train", "logp_current": "current", "logp_new": "new"}
 

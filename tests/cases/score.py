@@ -25,9 +25,10 @@ from ratioscope.analysis.summary.summary import summarise
 from tests.cases.case import Case, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
+from tests.cases.held_out import HELD_OUT
 from tests.cases.world import write
 
-CASES: dict[str, Case] = FAULTS | HEALTHY | SICK
+CASES: dict[str, Case] = FAULTS | HEALTHY | SICK | HELD_OUT
 RECORDED = Path(__file__).with_name("verdicts.json")
 BEST_FIRST = ("found", "quiet", "vague", "silent", "false alarm", "untrue")
 # "not temperature: slope 1.00" does not say that it is the temperature.
@@ -146,12 +147,13 @@ def record(found: dict[str, Judged]) -> None:
 
 
 def kind_of(case: Case) -> str:
-    """Faults, healthy or sick but true."""
-    return case.family if case.family in ("healthy", "sick but true") else "faults"
+    """Faults, healthy or sick but true; held-out ones apart."""
+    kind = case.family if case.family in ("healthy", "sick but true") else "faults"
+    return f"held-out {kind}" if case.name in HELD_OUT else kind
 
 
 def counted(found: dict[str, Judged]) -> dict[str, dict[str, int]]:
-    """How many verdicts of each kind: of faults, healthy runs and sick ones."""
+    """How many verdicts of each kind: of faults, healthy runs and sick ones, held out and not."""
     counts: dict[str, dict[str, int]] = {}
     known = logs()
     for name, each in found.items():

@@ -13,6 +13,7 @@ from tests.cases import ranges, score
 from tests.cases.case import FAMILIES, Case, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
+from tests.cases.held_out import FIRST_SCORE, HELD_OUT
 from tests.cases.world import COLUMN_SETS, END, Call, Log, Shape, compared, simulate, write
 from tests.making.loops import in_one_loop
 
@@ -39,7 +40,7 @@ def test_there_are_enough_cases() -> None:
     assert len(FAULTS) >= 45
     assert len(HEALTHY) >= 60
     assert len(SICK) >= 20
-    assert not FAULTS.keys() & (HEALTHY.keys() | SICK.keys())
+    assert len(score.CASES) == len(FAULTS) + len(HEALTHY) + len(SICK) + len(HELD_OUT)
 
 
 def test_every_row_says_what_it_is() -> None:
@@ -51,8 +52,14 @@ def test_every_row_says_what_it_is() -> None:
         for pattern in (*case.needs, *case.never):
             assert pattern == pattern.lower() or "\\D" in pattern, case.name
             says(pattern, "")
-    assert [case.name for case in FAULTS.values() if not case.needs or not case.never] == []
+    faults = [*FAULTS.values(), *(case for case in HELD_OUT.values() if score.kind_of(case) == "held-out faults")]
+    assert [case.name for case in faults if not case.needs or not case.never] == []
     assert [case.name for case in SICK.values() if not case.never] == []
+
+
+def test_held_out_cases_are_counted_apart() -> None:
+    assert {score.kind_of(case) for case in HELD_OUT.values()} == FIRST_SCORE.keys()
+    assert not {score.kind_of(case) for case in (FAULTS | HEALTHY | SICK).values()} & FIRST_SCORE.keys()
 
 
 @in_one_loop("case", dict([*HEALTHY.items()][1::7]))

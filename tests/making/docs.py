@@ -35,6 +35,7 @@ from ratioscope.trainer.algorithms import advantages, losses, regularisers, sele
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.load import PRESETS, preset_names
 from tests.cases import score
+from tests.cases.held_out import FIRST_SCORE
 from tests.making import questions
 
 ROOT = Path(__file__).parents[2]
@@ -273,18 +274,23 @@ def _cases() -> str:
         "faults": ("Faults", "report"),
         "sick but true": ("Sick runs with a true log", ""),
         "healthy": ("Healthy runs", ""),
+        "held-out faults": ("Held out: faults that nothing was tuned with", "report"),
+        "held-out sick but true": ("Held out: sick runs with a true log", ""),
+        "held-out healthy": ("Held out: healthy runs", ""),
     }
     found = []
     for kind, (title, report) in headings.items():
         rows = []
         for name, each in recorded.items():
             case = logs[name][0]
-            if score.kind_of(case) != kind or (kind == "healthy" and each.verdict == "quiet"):
+            if score.kind_of(case) != kind or (case.family == "healthy" and each.verdict == "quiet"):
                 continue
             said = f"{each.sentence} (`{each.rule}`, {each.severity})" if each.sentence else "nothing"
             rows.append((f"`{name}`", *filter(None, [report and (case.report or "–")]), case.truth, each.verdict, said))
         header = ("log", *filter(None, [report]), "a perfect tool says", "verdict", "ratioscope says")
         text = f"### {title}\n\n{score.in_words(counts[kind])} of {sum(counts[kind].values())} logs."
+        if kind in FIRST_SCORE:
+            text += f" When they were first scored: {FIRST_SCORE[kind]}."
         found.append(f"{text}\n\n{_table(header, rows)}" if rows else text)
     return "\n\n".join(found)
 
