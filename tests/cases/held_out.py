@@ -171,7 +171,7 @@ def thinking_left_out_of_the_history() -> Log:
     "The last token of truncated responses was replaced by the end token, which the sampler had not drawn.",
     report="OpenRLHF #238",
     needs=(
-        r"last|final|\bend\b|ends|truncat|length limit|\beos\b|token (id )?0\b|position 63"
+        r"(last|final|end) token|\beos\b|token (id )?0\b|end of (truncated|cut)|truncated responses"
         r" & mismatch|log-prob|not (sampled|drawn)|did not (sample|draw)|forced|replaced|placeholder|logp_|hold",
     ),
     never=(TEMPERATURE, NEVER_ARRIVED, BROKEN, r"number format|float16"),
@@ -213,7 +213,8 @@ def divided_by_the_temperature() -> Log:
     "The sampler draws at temperature 1.3, the trainer scores at 1.",
     report="NeMo-RL #935",
     needs=(r"temperature & 1\.[23]|flatter|hotter|trainer.{0,60}(scores|computes|at 1)",),
-    never=(NEVER_ARRIVED, BROKEN, r"top-?[pk] (of|was|is)|number format"),
+    # "number format, kernels, or decoding transforms" beside the temperature itself is not untrue.
+    never=(NEVER_ARRIVED, BROKEN, r"top-?[pk] (of|was|is)"),
     columns=("all", "verl", "no versions"),
 )
 def trainer_without_the_temperature() -> Log:
@@ -399,7 +400,10 @@ def end_token_not_in_the_loss() -> Log:
     "selection",
     "The filter of overlong responses masks those that end with another end token: most that finished are not learned.",
     report="SkyRL #1319",
-    needs=(r"overlong|mask|reject|left out|not in the loss & \d ?%|finish|stop|most|ended",),
+    needs=(
+        r"overlong|mask|reject|left out|not in the loss"
+        r" & finished|stopped|\bstop\b|ended|\bmost\b|\d ?% of (the |all )?(responses|tokens) (are|were) \w+",
+    ),
     never=(TEMPERATURE, NEVER_ARRIVED, BROKEN),
     columns=("all", "trl"),
 )
@@ -719,7 +723,7 @@ def settled_on_one_answer() -> Log:
 
 
 @HELD_OUT("sick but true", "Responses shrink to the shortest there are, and the reward falls with them.",
-          needs=(r"(reward|accuracy).{0,40}(fell|fallen|falls|falling|dropped|lost)",),
+          needs=(r"(reward|accuracy).{0,40}(fell|fallen|falls|falling|dropped|lost|→)",),
           never=NOTHING_BUT_THE_RUN, columns=("all", "prime-rl"))  # fmt: skip
 def responses_shrink() -> Log:
     chance = changing(8, 0.6, 0.12, over=8)
