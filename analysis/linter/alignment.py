@@ -17,7 +17,7 @@ from ratioscope.analysis.findings.finding import Example, Finding, Severity, est
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
-from ratioscope.analysis.linter.sample import COLUMNS, Drawn, Floats, Sample
+from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Floats, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
 # Correlations rest on groups, not tokens; a shift must be this many standard errors (Fisher) better than no shift.
@@ -30,6 +30,10 @@ MANY, FEW = 0.2, 0.05
 _LARGEST_LOGP = 1e-4
 # Nats beyond which a value is another token's, and the share of these at first tokens from which on it is only there.
 _FAR, _STARTS = 0.5, 0.9
+# How far the mean ratio of a policy's column may be from 1; one with values of other tokens is far beyond.
+_OFF_ONE = 0.05
+# Share of the repeated tokens whose values differ where all have noise.
+_EVERY = 0.9
 # A response's tokens have one value: all of them in this share of the responses.
 REPEATED = 0.9
 
@@ -337,7 +341,9 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
     }
     right = min(fine, key=COLUMNS.index)
     return [
-        _at_the_start(evidence, column, right) or _not_its_own(evidence, column, known[column])
+        _at_the_start(evidence, column, right)
+        or _of_each_pass(evidence, column, right, known[column])
+        or _not_its_own(evidence, column, known[column])
         for column in COLUMNS
         if column in off and column not in moved
     ] or passed("What differs inside shared states is shifted, zero or constant: see there.")
@@ -361,6 +367,41 @@ def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | N
         tuple(sorted(map(int, rows["step"].unique()))),
         (column,),
         tuple(Example(*map(int, row)) for row in rows[["step", "seq_id", "position"]].head(EXAMPLES).to_numpy()),
+    )
+
+
+def _of_each_pass(evidence: LogEvidence, column: str, right: str, drawn: Drawn) -> Finding | None:
+    """A column of an engine that is not the same in two passes: noise, where values of other tokens would be.
+
+    Noise is on every value, placeholders are on some. A policy's probabilities over the sampler's have a mean of 1,
+    whatever noise is on them; those of other tokens have not, because most of these are nearly certain where the
+    sampled one was not.
+    """
+    sample = evidence.sample
+    if not sample.restless(column) > _EVERY:
+        return None
+    of_sampler = column in SAMPLER[:1]
+    above, below = (right, column) if of_sampler else (column, SAMPLER[0])
+    if below not in (right, column) and _is_off(evidence.drawn.get(below, drawn)):
+        return None
+    with np.errstate(over="ignore"):
+        ratio = np.exp(sample.column(above) - sample.column(below))[sample.rows["invalid"].isna().to_numpy()]
+    ratio = ratio[~np.isnan(ratio)]
+    if not len(ratio) or not abs(ratio.mean() - 1) <= _OFF_ONE:
+        return None
+    random = "a quantised cache" if of_sampler else "dropout"
+    return Finding(
+        f"{column} differs from pass to pass: inside one state repeated tokens have several values in "
+        f"{percent(drawn.varying)} of the cases, and the mean ratio is {ratio.mean():.2f} all the same.",
+        Severity.NOTICE,
+        f"Look for what is random in the {'sampler' if of_sampler else 'trainer'}'s forward pass: {random}, or kernels "
+        "that depend on the batch.",
+        (
+            estimated("share of repeated tokens whose value differs", drawn.varying),
+            estimated("mean ratio", float(ratio.mean())),
+        ),
+        evidence.all_steps,
+        (column,),
     )
 
 

@@ -19,6 +19,8 @@ Series = pd.Series
 
 # Two passes over one state in other batches differ by rounding; what is further apart belongs to another token.
 SAME_VALUE = 0.02
+# In float32 they are equal to this.
+ROUNDING = 1e-4
 # Kernels that depend on the batch differ by more, in proportion to 1 - p: by how much their own repeats say, up to a
 # multiple of the median that noise hardly reaches, and that values of other tokens exceed by far.
 _NOISY_VALUE, _TIMES_MEDIAN, _LARGEST_NOISE = 0.25, 8.0, 1.0
@@ -128,13 +130,23 @@ class Sample:
         frame = pd.DataFrame(dict(enumerate(keys)))
         return frame.groupby(list(frame), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)
 
-    def drawn(self, column: str) -> Drawn:
-        """What a column says inside the states that several responses share."""
+    def _shared(self, column: str) -> pd.DataFrame:
+        """A column's size, min, max and mean by state and token."""
         found = pd.DataFrame(
             {"state": self.state_of(column), "token": self.rows["token_id"].to_numpy(), "x": self.column(column)}
         )
         found = found[np.isfinite(found["x"]) & self.follows_all]
-        tokens = found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
+        return found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
+
+    def restless(self, column: str) -> float:
+        """Share of the repeated, uncertain tokens of a state whose values differ at all; NaN for a few."""
+        tokens = self._shared(column)
+        repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
+        return _share(repeated["max"] - repeated["min"] > ROUNDING)
+
+    def drawn(self, column: str) -> Drawn:
+        """What a column says inside the states that several responses share."""
+        tokens = self._shared(column)
         repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
         apart, unsure = repeated["max"] - repeated["min"], -np.expm1(repeated["min"])
         noise = float(np.clip(_TIMES_MEDIAN * (apart / unsure).median(), _NOISY_VALUE, _LARGEST_NOISE))
