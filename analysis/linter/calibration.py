@@ -13,6 +13,7 @@ from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.responses import repeated
+from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.linter.signatures import truncated_support
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.run_format import schema
@@ -24,6 +25,8 @@ LEAST_NATS, LEAST_EXCESS = 0.01, 0.005
 FEWEST_GROUPS = 8
 # Share of a mean that one prompt group may carry: its few large ratios may be chance.
 _LARGEST_GROUP = 0.25
+# Nats of -logp_current for a nat of entropy: 1, and about 0 where entropies stand at other tokens.
+LEAST_SLOPE = 0.5
 
 _RAW = (
     "Log the probabilities that the sampler drew with, after temperature, top-k and top-p (vLLM: logprobs_mode = "
@@ -96,7 +99,7 @@ def _complete(evidence: LogEvidence) -> np.ndarray[tuple[int], np.dtype[np.bool_
 
 @check(order=220, needs=(("entropy",), *RATIO))
 def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
-    """The entropy is the mean of -logp_current over tokens of the current policy."""
+    """The entropy is the mean of -logp_current over tokens of the current policy, in states of large and small ones."""
     sample = evidence.sample
     entropy, current = sample.column("entropy"), sample.column("logp_current")
     entropy = np.where(entropy >= -LEAST_NATS, entropy, np.nan)
@@ -126,6 +129,8 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
             f"Entropy and -logp_current differ by {number(mean)} nats, but one prompt group carries most of that.",
         )
     if not abs(z) >= LARGEST_Z or abs(mean) < LEAST_NATS:
+        if apart := _at_other_tokens(evidence, known, rho):
+            return [apart]
         allowed = f"; up to {LEAST_NATS:g} is allowed" if abs(mean) < LEAST_NATS else ""
         return passed(
             f"Entropy and -logp_current agree: they differ by {number(mean)} nats (z {z:.1f}){allowed}.", *numbers
@@ -164,3 +169,31 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
             blamed,
         )
     ]
+
+
+def _at_other_tokens(
+    evidence: LogEvidence, known: np.ndarray[tuple[int], np.dtype[np.bool_]], rho: Floats
+) -> Finding | None:
+    """Entropies that have the right mean and are those of other states: where they are larger, tokens surprise no more.
+
+    rho * (-logp_current - entropy) is 0 on average in every state, and so is its product with the entropy.
+    """
+    sample = evidence.sample
+    entropy, surprise = sample.column("entropy")[known], -sample.column("logp_current")[known]
+    above = entropy - entropy.mean()
+    spread = float((rho * entropy * above).sum())
+    slope = float((rho * surprise * above).sum()) / spread if spread > 0 else float("nan")
+    z = sample.z(rho * (surprise - entropy) * above, sample.group[known])
+    if not slope < LEAST_SLOPE or not z <= -LARGEST_Z:
+        return None
+    if evidence.problems(zero_filled, constant_columns, shifted, own_token) or evidence.found(truncated_support):
+        return None
+    return Finding(
+        f"The entropy is that of other tokens: where it is a nat larger, -logp_current is {number(slope)} nats larger, "
+        f"where both should grow alike (z {z:.0f}).",
+        Severity.WARNING,
+        "Put entropies back in the order of the responses, as is done with log-probabilities after dynamic batching.",
+        (estimated("-logp_current for a nat of entropy, nats", slope), estimated("z", z)),
+        evidence.all_steps,
+        ("entropy",),
+    )
