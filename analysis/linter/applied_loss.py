@@ -357,10 +357,47 @@ def much_is_clipped(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(share, f"{percent(share)} of the tokens are clipped")
 
 
+@mark(needs=(("token_id",), ("position",), ("gradient_weight",), ("advantage",)), limit=0.99)
+def end_token_without_gradient(evidence: LogEvidence) -> MarkReading | None:
+    """A token that ends responses has no gradient whatever its advantage, and the other tokens have one."""
+    tokens = evidence.frame(
+        """
+        with of as (
+            select step, seq_id, position, token_id, advantage, gradient_weight,
+                coalesce(clipped, false) or coalesce(clip_side, 0) <> 0 or coalesce(rejected, '') <> '' as stopped,
+                position = max(position) over (partition by step, seq_id) as is_last
+            from usable
+        )
+        select token_id, count(*) as n, avg(is_last::int) as ends, avg((gradient_weight = 0)::int) as without,
+            min(step) as step
+        from of where advantage <> 0 and gradient_weight is not null and not stopped group by token_id
+        """
+    )
+    ends = tokens[(tokens["ends"] > 1 - _ALIKE) & (tokens["n"] >= _FEW)]
+    others = tokens.drop(ends.index)
+    if not len(ends) or others["n"].sum() < _FEWEST:
+        return None
+    if (others["without"] * others["n"]).sum() > _ALIKE * others["n"].sum():
+        return MarkReading(0.0, "")
+    most = ends.sort_values("n").iloc[-1]
+    return MarkReading(
+        float(most["without"]),
+        f"token {int(most['token_id'])}, the last of its response, has no gradient in {percent(most['without'])} of "
+        f"{int(most['n']):,} rows with an advantage",
+        (), ("gradient_weight",), place=f"token {int(most['token_id'])}",
+    )  # fmt: skip
+
+
 cause(
     "weight_not_applied", F.LOSS, "The configured importance weight was not applied",
     requires=(weight_unlike_configured, weight_is_the_advantage),
     do="Pass the importance weight into the loss, or configure none.", reports=("Liger-Kernel #1088",),
+)  # fmt: skip
+cause(
+    "end_token_masked", F.LOSS, "The token that ends responses is not in the loss",
+    requires=(end_token_without_gradient,),
+    do="Build the loss mask from lengths, not from token ids: the end token may be the padding token, too.",
+    reports=("TRL #4974",),
 )  # fmt: skip
 cause(
     "weight_capped", F.LOSS, "The importance weight is capped lower than configured",

@@ -34,6 +34,8 @@ _TIMES_BESIDE = 5
 """How often as many responses must end at the limit as at each of the lengths before it."""
 _FAILED = "error|fail|time.?out|abort|exception|crash"
 """Reasons to finish that are not the policy's doing."""
+_BY_CHANCE = 0.01
+"""Probability below which a second response would hardly have come out the same."""
 _LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
 _LENGTHS: tuple[Need, ...] = (*_LEFT_OUT, ("sequences.n_tokens", "position"))
 
@@ -226,6 +228,28 @@ def empty_responses_are_scored(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(scored, f"their rewards (mean {number(mean)}) count in the baseline of the others")
 
 
+@mark(needs=(("token_id",), ("position",), ("logp_behavior",), GROUP), limit=0.5)
+def responses_are_one(evidence: LogEvidence) -> MarkReading | None:
+    """All responses of a group are the same tokens, though each was unlikely; those of a certain policy are not."""
+    groups = evidence.frame(
+        f"""
+        with of as (
+            select step, group_id, seq_id, bit_xor(hash(token_id, position)) as path, sum(logp_behavior::double) as logp
+            from token where hash(step, group_id) % {evidence.sampled} = 0 group by all
+        )
+        select step, min(seq_id) as seq_id, count(distinct path) = 1 and max(logp) < ln({_BY_CHANCE}) as same
+        from of group by step, group_id having count(*) > 1
+        """
+    )
+    if len(groups) < _FEWEST / 4:
+        return None
+    same = groups[groups["same"].fillna(False)].sort_values(["step", "seq_id"])
+    return MarkReading(
+        len(same) / len(groups), f"{len(same):,} of {len(groups):,} groups have one response, several times",
+        steps_with(same.groupby("step").size()), ("token_id",), first_of(same),
+    )  # fmt: skip
+
+
 @mark(needs=(("sequences.rank",),), limit=0.2)
 def ranks_without_responses(evidence: LogEvidence) -> MarkReading | None:
     """Ranks between the first and the last one have no response in any step."""
@@ -342,6 +366,11 @@ cause(
     do="Sample failed responses again, or drop them before baselines are computed.",
 )  # fmt: skip
 cause(
+    "one_seed", F.SELECTION, "Responses of a group are the same tokens, so none is better than another",
+    requires=(responses_are_one,), do="Give each response a seed of its own, or none, and a temperature above 0.",
+    explains=("zero_signal", "zero_filled"), reports=("ms-swift #4383",),
+)  # fmt: skip
+cause(
     "ranks_missing", F.SELECTION, "The responses of some ranks are not logged", requires=(ranks_without_responses,),
     do="Write the log from all ranks, or gather their rows first.",
 )  # fmt: skip
@@ -349,7 +378,7 @@ cause(
 
 @check(order=215, needs=(), of_the_run=True)
 def selection(evidence: LogEvidence) -> list[Finding]:
-    """What is left out of the loss, dropped or rejected, against what is kept; empty responses; ranks without any."""
+    """What is left out of the loss, dropped or rejected, against what is kept; empty, equal or missing responses."""
     if other := evidence.problems(sequence_rows):
         return not_checked(f"Responses are not what they seem: {', '.join(other)}.")
     found = findings_of(F.SELECTION, evidence)

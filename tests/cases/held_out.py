@@ -1,8 +1,9 @@
 """Cases that nobody tuned for: written after the marks and causes, by someone who had not read them, and then frozen.
 
 Faults of further public reports, healthy runs of shapes that `healthy` does not have, and sick runs with a true log.
-Their verdicts are counted apart, because they say how well a diagnosis does where it was not made to fit. A case moves
-to `faults` or `healthy` when a mark is tuned with it; new ones then take its place here.
+Their verdicts are counted apart, because they say how well a diagnosis does where it was not made to fit. That is the
+first score (`FIRST_SCORE`): later ones are of marks that may have been made with these cases, too, and new ones are
+then due.
 """
 
 from typing import Any

@@ -21,6 +21,7 @@ from ratioscope.analysis.summary.summary import summarise
 from tests.cases.score import kind_of, logs, made
 
 RECORDED = Path(__file__).with_name("ranges.json")
+KINDS = ("healthy", "sick but true")
 
 
 def values(name: str, folder: Path) -> dict[str, float]:
@@ -41,13 +42,13 @@ def _rounded(value: float) -> float:
 def ranges(folder: Path) -> dict[str, dict[str, Any]]:
     """Of each mark its limit, and its largest value on logs of either kind."""
     kinds = {name: kind_of(case) for name, (case, _) in logs().items()}
-    names = [name for name, kind in kinds.items() if kind != "faults"]
+    names = [name for name, kind in kinds.items() if kind in KINDS]
     with ProcessPoolExecutor(2) as pool:
         read = dict(zip(names, pool.map(values, names, [folder] * len(names)), strict=True))
     found: dict[str, dict[str, Any]] = {}
     for mark in MARKS.values():
         found[mark.name] = {"limit": mark.limit}
-        for kind in ("healthy", "sick but true"):
+        for kind in KINDS:
             of = [read[name][mark.name] for name in names if kinds[name] == kind and mark.name in read[name]]
             found[mark.name][kind] = {"logs": len(of), "largest": _rounded(max(of)) if of else None}
     return found

@@ -1,0 +1,83 @@
+"""An engine that is not the same in two passes, one seed for all, entropies of other tokens, an end without a gradient.
+
+Each is held against what looks like it: values of other tokens, a policy that is certain, true entropies on old data.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.runs.store import open_run
+from tests.cases.faults import sharper
+from tests.cases.held_out import HELD_OUT
+from tests.cases.world import END, Array, Log, Shape, apply_loss, simulate, write
+
+SMALL = Shape(31, steps=12, groups=6, responses=6, longest=40)
+
+
+def found(log: Log, folder: Path, name: str) -> list[Finding]:
+    """What a check finds in a log."""
+    run = open_run(write(log, folder / name))
+    return [remark for remark in lint(run) if remark.rule == name and remark.outcome is Outcome.FOUND]
+
+
+def noisy(log: Log, which: str, logits: Array) -> Array:
+    """A trainer with dropout."""
+    return logits + 0.6 * log.rng.standard_normal(logits.shape)
+
+
+def test_noise_of_each_pass_does_not_break_a_log(tmp_path: Path) -> None:
+    remarks = found(simulate(SMALL, trainer=noisy), tmp_path, "own_token")
+    assert {remark.severity for remark in remarks} == {Severity.NOTICE}
+    assert all("differs from pass to pass" in remark.sentence and "dropout" in remark.do for remark in remarks)
+
+
+def test_values_of_other_tokens_are_no_noise(tmp_path: Path) -> None:
+    log = simulate(SMALL)
+    log.tokens["logp_current"] = log.rng.permutation(log.tokens["logp_current"])
+    remarks = found(apply_loss(log), tmp_path, "own_token")
+    assert [remark.severity for remark in remarks] == [Severity.CRITICAL]
+
+
+def causes(log: Log, folder: Path, check: str) -> list[str]:
+    return [remark.of_cause for remark in found(log, folder, check)]
+
+
+def test_one_seed_for_all(tmp_path: Path) -> None:
+    assert causes(HELD_OUT["one_seed_for_all"].make(), tmp_path, "selection") == ["one_seed"]
+
+
+def test_a_certain_policy_repeats_itself(tmp_path: Path) -> None:
+    """Its responses are the same, as they must be."""
+    log = simulate(Shape(32, steps=12, sure=1.0), prepare=sharper(lambda version: 40.0 + 0 * version))
+    first = log.tokens["position"] == 0
+    assert np.exp(log.tokens["logp_behavior"][first]).mean() > 0.99
+    assert causes(log, tmp_path, "selection") == []
+
+
+def test_entropies_of_other_tokens(tmp_path: Path) -> None:
+    log = simulate(SMALL)
+    log.tokens["entropy"] = log.rng.permutation(log.tokens["entropy"])
+    (remark,) = found(log, tmp_path, "entropy_agrees")
+    assert "other tokens" in remark.sentence
+
+
+def test_true_entropies_follow_the_tokens_on_old_data(tmp_path: Path) -> None:
+    log = simulate(Shape(33, steps=16, lag=8, schedule="offset", drift=0.12))
+    assert found(log, tmp_path, "entropy_agrees") == []
+
+
+def without_gradient(rows: Callable[[Log], Array]) -> Log:
+    log = simulate(Shape(34, steps=12))
+    log.tokens["gradient_weight"][rows(log).astype(bool)] = 0.0
+    return log
+
+
+def test_an_end_token_without_a_gradient(tmp_path: Path) -> None:
+    ends = without_gradient(lambda log: log.tokens["token_id"] == END)
+    assert causes(ends, tmp_path, "applied_loss") == ["end_token_masked"]
+    at_random = without_gradient(lambda log: log.rng.random(len(log.row)) < 0.3)
+    assert "end_token_masked" not in causes(at_random, tmp_path / "other", "applied_loss")
