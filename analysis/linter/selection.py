@@ -34,6 +34,8 @@ _TIMES_BESIDE = 5
 """How often as many responses must end at the limit as at each of the lengths before it."""
 _FAILED = "error|fail|time.?out|abort|exception|crash"
 """Reasons to finish that are not the policy's doing."""
+_TOO_LONG = "overlong|truncat|length limit|max_length"
+"""In the reasons of what is left out because it did not end."""
 _BY_CHANCE = 0.01
 """Probability below which a second response would hardly have come out the same."""
 _LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
@@ -42,18 +44,20 @@ _LENGTHS: tuple[Need, ...] = (*_LEFT_OUT, ("sequences.n_tokens", "position"))
 
 def _responses(evidence: LogEvidence) -> pd.DataFrame:
     """One row a response: step, seq_id, group_id, reward, length, finish_reason, at_limit, masked (share of tokens),
-    left_out, a (mean advantage)."""
+    reason, left_out, a (mean advantage)."""
 
     def made() -> pd.DataFrame:
         rows = evidence.frame(
             """
             with of as (
                 select step, seq_id, avg((coalesce(rejected, '') <> '')::int) as masked, avg(advantage::double) as a,
-                from token group by all
+                    max(rejected) as rejected
+                from token group by step, seq_id
             )
             select s.step, s.seq_id, s.group_id, s.reward::double as reward, s.n_tokens::double as length, s.dropped,
                 s.finish_reason,
-                coalesce(s.truncated, s.finish_reason = 'length') as at_limit, coalesce(of.masked, 0) as masked, of.a
+                coalesce(s.truncated, s.finish_reason = 'length') as at_limit, coalesce(of.masked, 0) as masked, of.a,
+                lower(coalesce(s.dropped, of.rejected)) as reason
             from sequence as s left join of using (step, seq_id) order by s.step, s.seq_id
             """
         )
@@ -120,6 +124,24 @@ def left_out_at_the_limit(evidence: LogEvidence) -> MarkReading | None:
         return None
     share = float(both[0]["at_limit"].fillna(False).astype(bool).mean())
     return MarkReading(share, f"{percent(share)} of them were cut off at the length limit")
+
+
+@mark(needs=(*_LENGTHS, ("sequences.truncated", "sequences.finish_reason")), limit=0.1)
+def finished_left_out_as_long(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that ended by themselves are left out as too long, and kept ones are as long."""
+    rows = _responses(evidence)
+    rows = rows[rows["at_limit"].notna()]
+    as_long = rows[rows["left_out"] & rows["reason"].fillna("").str.contains(_TOO_LONG)]
+    kept = rows["length"][~rows["left_out"]]
+    if min(len(as_long), len(kept)) < _FEWEST:
+        return None
+    # A filter by length below the limit leaves out none that is shorter than a kept one.
+    finished = as_long[~as_long["at_limit"].astype(bool) & (as_long["length"] <= kept.median())]
+    share = len(finished) / len(as_long)
+    return MarkReading(
+        share, f"{percent(share)} of those left out as too long ended by themselves and are no longer than kept ones",
+        steps_with(finished.groupby("step").size()), (), first_of(finished),
+    )  # fmt: skip
 
 
 @mark(needs=(), limit=0.5)
@@ -344,6 +366,12 @@ cause(
     "long_cut_off", F.SELECTION, "Responses that reach the length limit are left out of the loss",
     requires=(left_out_at_the_limit, many_left_out), refutes=(selection_is_stated,),
     do="Raise the length limit, or score unfinished responses.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "finished_as_overlong", F.SELECTION, "Responses that were finished are left out of the loss as overlong",
+    requires=(finished_left_out_as_long,),
+    do="Let the filter look at the finish reason in place of one end token: a model may end with another.",
+    reports=("SkyRL #1319",),
 )  # fmt: skip
 cause(
     "chosen_by_reward", F.SELECTION, "Responses are left out of the loss by what they earned",

@@ -1,4 +1,4 @@
-"""An engine that is not the same in two passes, one seed for all, entropies of other tokens, an end without a gradient.
+"""Noise of each pass, one seed for all, entropies of other tokens, an end without a gradient, a filter of wrong ends.
 
 Each is held against what looks like it: values of other tokens, a policy that is certain, true entropies on old data.
 """
@@ -81,3 +81,16 @@ def test_an_end_token_without_a_gradient(tmp_path: Path) -> None:
     assert causes(ends, tmp_path, "applied_loss") == ["end_token_masked"]
     at_random = without_gradient(lambda log: log.rng.random(len(log.row)) < 0.3)
     assert "end_token_masked" not in causes(at_random, tmp_path / "other", "applied_loss")
+
+
+def test_finished_responses_left_out_as_overlong(tmp_path: Path) -> None:
+    log = HELD_OUT["finished_ones_masked_as_overlong"].make()
+    assert causes(log, tmp_path, "selection")[0] == "finished_as_overlong"
+
+
+def test_a_filter_by_length_is_one_of_length(tmp_path: Path) -> None:
+    log = simulate(Shape(35, steps=12))
+    masked = log.lengths()[log.row] > 35
+    log.tokens["rejected"] = np.where(masked, "overlong", None)
+    log.tokens["gradient_weight"][masked] = 0.0
+    assert "finished_as_overlong" not in causes(log, tmp_path, "selection")
