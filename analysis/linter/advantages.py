@@ -187,6 +187,11 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
         return [_found(evidence, responses,
                        "The advantage has the wrong sign: inside a group the better response has the smaller one "
                        f"(correlation {follows:.2f}).", Severity.CRITICAL, numbers)]  # fmt: skip
+    if not relative and (below := _best_below_second(responses)) > _NEARLY_ALL:
+        return [_found(evidence, responses,
+                       f"The best response has a smaller advantage than the second best one in {percent(below)} of the "
+                       "groups with one best response: the loss moves away from it.",
+                       Severity.WARNING, (*numbers, estimated("share of these groups", below)))]  # fmt: skip
     if kind and not relative:
         return not_checked(f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
     if relative and not signal["aa"].max() > 0:
@@ -229,6 +234,19 @@ def _of_the_neighbour(tokens: pd.DataFrame, differing: pd.DataFrame) -> float:
         spread = of[inner].groupby(["step", "seq_id"])["advantage"].agg(["min", "max"]).astype(float)
         shares.append(float((spread["max"] - spread["min"] <= _SAME * (1 + spread["max"].abs())).mean()))
     return max(shares) if of.groupby(key).ngroups >= FEWEST_GROUPS else 0.0
+
+
+def _best_below_second(responses: pd.DataFrame) -> float:
+    """Share of the groups with one best response whose advantage is smaller than that of the second best one.
+
+    0 for a few groups: without a relation it is one half.
+    """
+    rows = responses.sort_values(["step", "group_id", "reward"], ascending=[True, True, False])
+    best, second = (rows.groupby(["step", "group_id"]).nth(place) for place in (0, 1))
+    pairs = best.merge(second, on=["step", "group_id"], suffixes=("", "_second"))
+    pairs = pairs[pairs["reward"] - pairs["reward_second"] > _SAME]
+    below = pairs["mean"] < pairs["mean_second"] - _SAME
+    return float(below.mean()) if len(pairs) >= 4 * FEWEST_GROUPS else 0.0
 
 
 def _is_centred(responses: pd.DataFrame) -> float:

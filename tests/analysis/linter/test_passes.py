@@ -94,3 +94,9 @@ def test_a_filter_by_length_is_one_of_length(tmp_path: Path) -> None:
     log.tokens["rejected"] = np.where(masked, "overlong", None)
     log.tokens["gradient_weight"][masked] = 0.0
     assert "finished_as_overlong" not in causes(log, tmp_path, "selection")
+
+
+def test_the_best_response_has_not_the_smaller_advantage(tmp_path: Path) -> None:
+    log = HELD_OUT["others_keep_their_rewards"].make()
+    (remark,) = found(log, tmp_path, "advantages")
+    assert "than the second best one" in remark.sentence
