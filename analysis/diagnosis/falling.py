@@ -269,24 +269,45 @@ def mismatch_grew(evidence: RunEvidence) -> MarkReading | None:
     return MarkReading(0.0, "")
 
 
+def _entropies(evidence: RunEvidence) -> tuple[float, float, float, float] | None:
+    """Entropy at the start, at the best level, the largest one until then, and where the fall was found.
+
+    None: not known at one of them.
+
+    The level holds for a while with another entropy: what counts is how it was when the level was at its best.
+    """
+    fall, course = fall_seen(evidence), courses_of(evidence).get("entropy")
+    if fall is None or course is None:
+        return None
+    entropy = course.series.replace([inf, -inf], nan).dropna()
+    best, later = entropy[entropy.index <= fall.best_step], entropy[entropy.index > fall.best_step]
+    later = later[later.index <= fall.found]
+    if len(best) < _FEW or len(later) < _FEW:
+        return None
+    at_start, at_best, found = (float(each.median()) for each in (best.head(10), best.tail(_FEW), later.tail(_FEW)))
+    return at_start, at_best, float(best.max()), found
+
+
+@mark(needs=(), limit=_MORE)
+def entropy_rose(evidence: RunEvidence) -> MarkReading | None:
+    """Entropy rises, after the best level and before the fall, by half or more of all that it was; as a factor."""
+    if (around := _entropies(evidence)) is None:
+        return None
+    _, before, largest, during = around
+    clause = f"entropy rose from {number(before, digits=2)} to {number(during, digits=2)} nats before the fall"
+    return MarkReading(during / largest if largest > 0 else nan, clause)
+
+
 @mark(needs=(), limit=1.0)
 def entropy_is_gone(evidence: RunEvidence) -> MarkReading | None:
     """Entropy falls, after the best level, below the share of its start at which it counts as collapsed.
 
     The limit over the entropy.
     """
-    fall, course = fall_seen(evidence), courses_of(evidence).get("entropy")
-    if fall is None or course is None:
+    if (around := _entropies(evidence)) is None:
         return None
-    # The level holds for a while without entropy: what counts is whether it was there at the best level.
-    entropy = course.series.replace([inf, -inf], nan).dropna()
-    best, later = entropy[entropy.index <= fall.best_step], entropy[entropy.index > fall.best_step]
-    later = later[later.index <= fall.found]
-    if len(best) < _FEW or len(later) < _FEW:
-        return None
-    start = float(best.head(10).median())
+    start, before, _, during = around
     limit = evidence.limits.entropy_share * start
-    before, during = float(best.tail(_FEW).median()), float(later.tail(_FEW).median())
     gone = before >= limit > during
     clause = f"entropy fell from {number(start, digits=2)} to {number(during, digits=2)} nats before the fall"
     return MarkReading(limit / during if gone and during > 0 else (inf if gone else 0.0), clause)
@@ -442,6 +463,49 @@ def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     if fall is None or fall.metric != "reward" or evidence.run is None:
         return None
     key = "environment" if evidence.log.has("sequences.environment") else "prompt_id"
+    mixture = _of_mixture(evidence, fall, key, 2 if key == "environment" else _FEWEST_PROMPTS)
+    if mixture is None:
+        return None
+    share, before, after, moved, shares = mixture
+    named = "environments" if key == "environment" else "prompts"
+    clause = f"{moved} went from {shares[0]} to {shares[1]} of the responses; " if key == "environment" else ""
+    clause += f"the same {named} earn {number(after)} after the fall, and {number(before)} before"
+    return MarkReading(share, clause, columns=(f"sequences.{key}",))
+
+
+@mark(needs=(("sequences.reward",), ("sequences.truncated", "sequences.finish_reason")), limit=0.5)
+def more_are_cut_off(evidence: RunEvidence) -> MarkReading | None:
+    """A fall of the training reward is one of truncated responses, of which there are more: others earn what they did.
+
+    Share of the fall that goes with the truncated share, at least.
+    """
+    fall = fall_seen(evidence)
+    if fall is None or fall.metric != "reward" or evidence.run is None:
+        return None
+    mixture = _of_mixture(evidence, fall, "coalesce(truncated, finish_reason = 'length')", 2)
+    if mixture is None:
+        return None
+    share, _, _, _, shares = mixture
+    clause = (
+        f"truncated responses, which earn less, went from {shares[0]} to {shares[1]}; all others earn what they did"
+    )
+    return MarkReading(share, clause, columns=("sequences.truncated",))
+
+
+def _of_mixture(
+    evidence: RunEvidence, fall: Fall, key: str, fewest: int
+) -> tuple[float, float, float, str, tuple[str, str]] | None:
+    """How much of a fall of the reward goes with what the responses are.
+
+    Args:
+        key: what they are, of the sequences table.
+        fewest: kinds that there must be before the fall and after it.
+
+    Returns:
+        The share of the fall, at least; what the same kinds earn before and after, by their shares afterwards; the kind
+        whose share moved most, and from where to where. None: too little is known, or nothing was lost.
+    """
+    assert evidence.run is not None
     with relations(evidence.run, tables=(schema.SEQUENCES,)) as connection:
         frame = connection.execute(
             f"""
@@ -458,7 +522,7 @@ def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     if wide.shape[1] < 4:
         return None
     both = wide.dropna()
-    if len(both) < (2 if key == "environment" else _FEWEST_PROMPTS):
+    if len(both) < fewest:
         return None
     n = wide["n"].fillna(0.0)
     whole = {after: float((wide["reward"][after] * n[after]).sum() / n[after].sum()) for after in (False, True)}
@@ -469,16 +533,11 @@ def prompts_differ(evidence: RunEvidence) -> MarkReading | None:
     lost = whole[False] - whole[True]
     if not lost > (fall.best - fall.after) / 2:
         return None
-    named = "environments" if key == "environment" else "prompts"
     shares = n / n.sum()
     moved = (shares[True] - shares[False]).abs().idxmax()
-    clause = ""
-    if key == "environment":
-        before, after = (percent(float(shares[when][moved])) for when in (False, True))
-        clause = f"{moved} went from {before} to {after} of the responses; "
-    clause += f"the same {named} earn {number(float((weights * both['reward'][True]).sum()))} after the fall, and "
-    clause += f"{number(float((weights * both['reward'][False]).sum()))} before"
-    return MarkReading(1 - max(same + 2 * error, 0.0) / lost, clause, columns=(f"sequences.{key}",))
+    before, after = (float((weights * both["reward"][when]).sum()) for when in (False, True))
+    told = percent(float(shares[False][moved])), percent(float(shares[True][moved]))
+    return 1 - max(same + 2 * error, 0.0) / lost, before, after, str(moved), told
 
 
 @mark(needs=(*_RATIO, ("advantage",), ("clipped", "clip_side")), limit=0.9)
@@ -692,8 +751,20 @@ cause(
     reports=("NeMo-RL #2431", "verl-recipe #125", "OpenRLHF #1270"),
 )  # fmt: skip
 cause(
+    "entropy_rises", Family.FALL, "The policy becomes random",
+    requires=(entropy_rose,), supports={lengths_moved: 0.5}, refutes=(fell_beyond_the_bound,),
+    do="Lower the weight of the entropy bonus and look at its sign, or lower the learning rate.",
+    reports=("TRL #199", "verl #1770"),
+)  # fmt: skip
+cause(
+    "truncated_earn_less", Family.FALL, "More responses are cut off, and those earn less",
+    requires=(more_are_cut_off,), supports={lengths_moved: 0.5, truncation_rose: 0.5},
+    do="Raise the length limit, or leave truncated responses out of the loss.", reports=("UniRL #19",),
+)  # fmt: skip
+cause(
     "truncation", Family.FALL, "Responses run into the length limit",
-    requires=(truncation_rose,), supports={lengths_moved: 0.5}, refutes=(fell_beyond_the_bound,),
+    requires=(truncation_rose,), supports={lengths_moved: 0.5},
+    refutes=(fell_beyond_the_bound, entropy_rose, more_are_cut_off),
     do="Raise the length limit, or leave truncated responses out of the loss.",
 )  # fmt: skip
 cause(

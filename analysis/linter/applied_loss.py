@@ -57,8 +57,9 @@ def _tokens(evidence: LogEvidence) -> pd.DataFrame:
                 coalesce(logp_gate, logp_current) as logp_gate, advantage::double as advantage, clipped, clip_side,
                 gradient_weight::double as gradient_weight,
                 coalesce(log_engine, if(version_lag = 0, log_rho, null)) as engine,
-                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at
-            from usable
+                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at, rank
+            from usable left join (select step, seq_id, any_value(rank) as rank from sequence group by all)
+                using (step, seq_id)
             where hash(step, group_id) % {evidence.sampled} = 0 and log_rho is not null and advantage <> 0
                 and coalesce(rejected, '') = ''
             order by step, group_id, seq_id, position
@@ -166,6 +167,48 @@ def weight_unlike_configured(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         float(off.mean()), f"gradient_weight is off in {percent(off.mean())} of the tokens", _steps(rows),
         ("gradient_weight",), _of(rows),
+    )  # fmt: skip
+
+
+@mark(needs=(*_WEIGHTS, ("sequences.rank",)), limit=0.95)
+def weight_differs_by_rank(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, it is so by one factor for each rank of a step; share of the variance."""
+    applied = _applied(evidence)
+    if applied is None or applied.rows["rank"].isna().any() or applied.rows["rank"].nunique() < 2:
+        return None
+    against = pd.Series(applied.against, applied.rows.index)
+    total = float((against**2).sum())
+    if not total > 0 or (against.abs() > _ALIKE).mean() < _ALIKE:
+        return MarkReading(0.0, "")
+    of_rank = against.groupby([applied.rows["step"], applied.rows["rank"]]).transform("median")
+    largest = float(np.exp(of_rank.groupby(applied.rows["step"]).agg(np.ptp).median()))
+    return MarkReading(
+        1 - float(((against - of_rank) ** 2).sum()) / total,
+        f"it is one factor for each rank, {number(largest)} × as large on one as on another", (), ("gradient_weight",),
+    )  # fmt: skip
+
+
+@mark(needs=_WEIGHTS, limit=float(np.log(1.5)))
+def weight_is_scaled(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight is not the mean over the step's tokens that the manifest names, by one factor in all steps.
+
+    The logarithm of the factor, without its sign.
+    """
+    applied = _applied(evidence)
+    if applied is None or not applied.ruled or _parts(evidence).get("aggregation") != "token_mean":
+        return None
+    n = evidence.frame("select step, count(*) as n from usable where coalesce(rejected, '') = '' group by step")
+    rows = applied.rows
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_scale = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float)) - applied.wanted
+    of_step = pd.Series(log_scale, rows.index).groupby(rows["step"]).median() + np.log(n.set_index("step")["n"])
+    of_step = of_step.dropna()
+    if not len(of_step) or of_step.std(ddof=0) > _ALIKE:
+        return MarkReading(0.0, "")
+    scale = float(np.exp(of_step.median()))
+    return MarkReading(
+        abs(float(of_step.median())), f"it is {number(scale)} × what a mean over the step's tokens gives",
+        evidence.all_steps, ("gradient_weight",), _of(rows),
     )  # fmt: skip
 
 
@@ -406,8 +449,18 @@ cause(
 )  # fmt: skip
 cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
-    refutes=(weight_is_the_advantage, weight_is_capped),
+    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
+)  # fmt: skip
+cause(
+    "mean_over_each_rank", F.LOSS, "Each rank takes the mean over its own tokens, so that tokens weigh differently",
+    requires=(weight_unlike_configured, weight_differs_by_rank), refutes=(weight_is_the_advantage, weight_is_capped),
+    do="Divide the loss by the tokens of all ranks and micro-batches together.", reports=("TRL #3021", "TRL #3231"),
+)  # fmt: skip
+cause(
+    "loss_scaled", F.LOSS, "The loss is not divided by the step's tokens", requires=(weight_is_scaled,),
+    do="Look at what the loss is divided by, once more by gradient accumulation or by the ranks.",
+    reports=("ms-swift #10117", "TRL #6024"), severity=Severity.NOTICE,
 )  # fmt: skip
 cause(
     "clip_anchored_elsewhere", F.LOSS, "The clip looks at something else than the ratio to the sampler",

@@ -226,6 +226,30 @@ def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
+def mismatch_of_short_responses(evidence: LogEvidence) -> MarkReading | None:
+    """At the same positions short responses have a larger mismatch than long ones."""
+    frame = _differing(evidence)
+    if frame is None:
+        return None
+    length = frame["last_position"] + 1
+    of_response = length.groupby([frame["step"], frame["seq_id"]]).first()
+    short, long = of_response.quantile([0.25, 0.75])
+    near = frame["position"] < short
+    frame, length = frame[near], length[near]
+    outer = (length <= short) | (length >= long)
+    if long < 2 * short or outer.sum() < _FEWEST_TOKENS:
+        return None
+    times = _lift(frame[outer], (length <= short)[outer])
+    return MarkReading(
+        times,
+        f"responses of {short:.0f} tokens or less have {number(times)} × the mismatch of those of {long:.0f} or more, "
+        "at the same positions",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
 @mark(needs=ENGINE_COLUMNS, limit=2.0)
 def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
     """The last positions before the longest response's end have several times the mismatch of those before them."""
@@ -243,6 +267,30 @@ def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
         times,
         f"positions {longest - _NEAR_LIMIT + 1} to {longest}, the last before the length limit, have {number(times)} × "
         "the mismatch of those before them",
+        evidence.all_steps,
+        _columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=5.0)
+def mismatch_of_the_last_token_at_the_limit(evidence: LogEvidence) -> MarkReading | None:
+    """The last token of the longest responses has many times the mismatch of all others, and the sampler is surer."""
+    frame = _differing(evidence)
+    if frame is None:
+        return None
+    longest = frame["last_position"].max()
+    at_it = (frame["position"] == longest) & (frame["last_position"] == longest)
+    if longest < 2 * _NEAR_LIMIT or at_it.sum() < _FEWEST_RESPONSES / 2:
+        return None
+    if not frame.loc[at_it, "fresh"].median() < -1:  # a factor e less likely to the trainer
+        return MarkReading(1.0, "")
+    distance = shortfall(frame)
+    held = float(distance[at_it.to_numpy()].sum() / distance.sum())
+    times = held / float(at_it.mean())
+    return MarkReading(
+        times if held > 0.3 else 1.0,
+        f"{percent(held)} of the mismatch is in the last token of the {int(at_it.sum()):,} responses of "
+        f"{longest + 1:.0f} tokens, which the trainer finds unlikely",
         evidence.all_steps,
         _columns(evidence),
     )
@@ -404,7 +452,8 @@ cause(
 )  # fmt: skip
 cause(
     "some_prompts", Family.MISMATCH, "Particular prompts are computed differently in sampler and trainer",
-    requires=(HELD_BY["prompt"],), do=f"Recompute the same few prompts in both engines. {_INPUTS}",
+    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps,),
+    do=f"Recompute the same few prompts in both engines. {_INPUTS}",
     reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
 )  # fmt: skip
 cause(
@@ -488,17 +537,31 @@ cause(
 )  # fmt: skip
 cause(
     "older_weights_for_some_steps", Family.MISMATCH, "The sampler had other, older weights in a few steps",
-    requires=(mismatch_in_some_steps,), refutes=_AT_A_PLACE,
+    requires=(mismatch_in_some_steps,), refutes=tuple(each for each in _AT_A_PLACE if each is not HELD_BY["prompt"]),
     do="Push the weights before the first rollout after a start or a restart.", explains=_TAILS,
 )  # fmt: skip
 cause(
     "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
-    requires=(mismatch_grows_with_position,), refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit),
+    requires=(mismatch_grows_with_position,),
+    refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit),
     do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
 )  # fmt: skip
 cause(
+    "padding", Family.MISMATCH, "Padding reaches the log-probabilities: short responses of a batch differ more",
+    requires=(mismatch_of_short_responses,), refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit),
+    do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
+    reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "end_forced", Family.MISMATCH, "The token that ends a response is forced at the length limit, and not drawn",
+    requires=(mismatch_of_the_last_token_at_the_limit,),
+    do="Leave the forced token out of the loss.",
+    explains=(*_TAILS, "mean_ratio", "truncated_support"),
+)  # fmt: skip
+cause(
     "near_the_limit", Family.MISMATCH, "The engine is wrong near the length limit",
-    requires=(mismatch_near_the_limit,), refutes=(*_AT_A_PLACE, identical_then_not),
+    requires=(mismatch_near_the_limit,),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit),
     do="Raise the context length of the server above the length limit, or leave these positions out.",
     reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
 )  # fmt: skip

@@ -30,6 +30,7 @@ _LEAST_RATIO = 1.2
 _FEWEST_TOKENS, _FEWEST_GROUPS = 1000, 8
 # What is expected of a level with few tokens is drawn towards the whole, by this share of the distance a level.
 _SHRINK = 0.01
+_ALIKE_LIFT = 0.97
 _MOST_PLACES, _MOST_NAMED = 3, 3
 _FIRST_TOKENS = 4
 _ALIKE = 0.9
@@ -183,10 +184,13 @@ def places(frame: pd.DataFrame) -> tuple[Place, ...]:
     found: list[Place] = []
     while left and len(found) < _MOST_PLACES:
         should = expected(distance, stratum)
-        looks = (_looked_at(name, *of, distance, apart, should, group) for name, of in left.items())
-        place, inside = max(filter(None, looks), key=lambda look: look[0].lift, default=(None, stratum))
-        if place is None or place.lift <= LEAST_LIFT:
+        looks = [look for name, of in left.items()
+                 if (look := _looked_at(name, *of, distance, apart, should, group)) is not None]  # fmt: skip
+        largest = max((look[0].lift for look in looks), default=0.0)
+        if largest <= LEAST_LIFT:
             break
+        # Of dimensions that explain it alike the one that is declared first: a turn begins at a position, too.
+        place, inside = next(look for look in looks if look[0].lift >= _ALIKE_LIFT * largest)
         found.append(place)
         del left[place.dimension]
         stratum = (2 * stratum + inside).astype(np.int64)

@@ -67,6 +67,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "data_too_old": ({"s_k_bounded": after(36, 0.05, 0.4)}, {"s_k_bounded": 0.4}),
     "mismatch_grows": ({"s_k_engine_bounded": after(36, 0.002, 0.1)}, {"s_k_engine_bounded": 0.1}),
     "entropy_gone": ({"entropy": after(36, 1.0, 0.02)}, {"entropy": 0.02}),
+    "entropy_rises": ({"entropy": after(36, 1.0, 2.0)}, {"entropy": 2.0}),
     "over_optimisation": ({"kl_to_initial": after(36, 0.2, 3.0)}, {"kl_to_initial": 3.0}),
     "learning_rate_step": (
         {"steps": {"learning_rate": after(36, 1e-6, 3e-6)}},

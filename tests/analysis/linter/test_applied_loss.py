@@ -40,6 +40,8 @@ class Loss(NamedTuple):
     """Where the clip stops."""
     by_response: bool = False
     """Whether each response is divided by its length."""
+    scale: str = ""
+    """By what each token is multiplied once more: a quarter, or the share of its rank."""
     cause: str = ""
     words: str = ""
 
@@ -59,6 +61,12 @@ FAULTS = {
     "clip elsewhere, stated": Loss(
         parts(), "ratio", False, cause="clip_anchored_elsewhere", words="beyond 0.8 to 1.2 was clipped"
     ),
+    "a quarter": Loss(
+        parts(aggregation="token_mean"), scale="quarter", cause="loss_scaled", words="0.25 × what a mean over"
+    ),
+    "mean over each rank": Loss(
+        parts(aggregation="token_mean"), scale="rank", cause="mean_over_each_rank", words="one factor for each rank"
+    ),
     "clip at another ratio": Loss(UNSTATED, at=0.05, cause="clip_at_another_ratio", words="where the manifest says"),
     "products": Loss(
         {"name": "ours"},
@@ -75,6 +83,7 @@ FAULTS = {
 }
 CONTROLS = {
     "grpo": Loss(parts()),
+    "grpo, mean over the tokens": Loss(parts(aggregation="token_mean")),
     "grpo, sequence mean": Loss(parts(), by_response=True),
     "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
     "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
@@ -109,14 +118,19 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < 1 - loss.at))
         clipped = out & loss.clips
         divided = 64 * lengths[sequence] if loss.by_response else n
+        rank = sequence % 4
+        multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
         step = plain_step(
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
             clip_side=(clipped * np.sign(at)).astype(np.int8),
-            gradient_weight=np.where(clipped, 0, a * weight / divided).astype(np.float32),
+            gradient_weight=np.where(
+                clipped, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
+            ).astype(np.float32),
             behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
         )  # fmt: skip
         step.sequences["reward"] = reward.astype(np.float32)
+        step.sequences["rank"] = (np.arange(64) % 4).astype(np.int32)
         yield step.with_tokens(token_id=None)  # no state is shared: log-probabilities are no function of tokens here
 
 
@@ -131,7 +145,8 @@ def test_a_fault_is_named(tmp_path: Path, name: str) -> None:
     found = remarks(tmp_path / name, loss)
     assert [remark.of_cause for remark in found] == [loss.cause], found[0].sentence
     assert loss.words in found[0].sentence + found[0].why
-    assert found[0].severity is Severity.WARNING and found[0].examples
+    assert found[0].severity is (Severity.NOTICE if loss.cause == "loss_scaled" else Severity.WARNING)
+    assert found[0].examples
 
 
 @in_one_loop("name", {name: name for name in CONTROLS})

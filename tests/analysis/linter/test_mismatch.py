@@ -21,21 +21,27 @@ STEPS, GROUPS, PER, LENGTH, PROMPTS = 12, 10, 4, 40, 20
 _RESPONSES = GROUPS * PER
 
 
-def made(folder: Path, spread: Callable[[pd.DataFrame], Array], *, later: float = 0.05, new: bool = True) -> Finding:
+def made(
+    folder: Path, spread: Callable[[pd.DataFrame], Array], *, later: float = 0.05, new: bool = True, short: int = LENGTH
+) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
     Args:
-        spread: of a frame with step, response, group, position, prompt, visit, engine, environment, rank.
+        spread: of a frame with step, response, group, position, prompt, visit, engine, environment, rank, length.
         later: by how much an update moves the logits.
+        short: tokens of one in two responses.
     """
     rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
     for number in range(STEPS):
         response, position = np.divmod(np.arange(_RESPONSES * LENGTH), LENGTH)
+        length = np.where(np.random.default_rng(number).random(_RESPONSES) < 0.5, LENGTH, short)[response]
+        response, position, length = (each[position < length] for each in (response, position, length))
         prompt = rng.permutation(PROMPTS)[:GROUPS]
         of = response // PER
         frame = pd.DataFrame(
             {"step": number, "response": response, "group": of, "position": position, "prompt": prompt[of],
-             "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2}
+             "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2,
+             "length": length}
         )  # fmt: skip
         seen[prompt] += 1
         sure = np.where(rng.random(len(frame)) < 0.6, 0.003, 0.4) * rng.exponential(1.0, len(frame)) + 1e-4
@@ -92,6 +98,13 @@ def test_a_cause_is_named_with_its_place(
     assert found.do.startswith(CAUSES[cause].do)
 
 
+def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: Path) -> None:
+    found = made(tmp_path / "run", lambda frame: np.where(frame["length"] < LENGTH, 0.4, 0.03), short=12)
+    assert found.of_cause == "padding" and "responses of 12 tokens or less" in found.why, found.sentence
+    alike = made(tmp_path / "alike", lambda frame: np.full(len(frame), 0.2), short=12)
+    assert alike.outcome is Outcome.PASSED, alike.sentence
+
+
 @pytest.mark.parametrize("size", [0.0, 0.03, 0.3])
 def test_a_mismatch_that_is_everywhere_alike_has_no_cause_here(tmp_path: Path, size: float) -> None:
     found = made(tmp_path / "run", lambda frame: np.full(len(frame), size))
@@ -111,7 +124,7 @@ def test_a_small_mismatch_is_worth_a_notice_whatever_its_cause(tmp_path: Path) -
 
 
 def test_places_are_chance_on_noise() -> None:
-    """Of 100 logs whose tokens differ alike, in every one of which six dimensions are tried."""
+    """Of 100 logs whose tokens differ alike, in every one of which seven dimensions are tried."""
     found = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -121,6 +134,7 @@ def test_places_are_chance_on_noise() -> None:
              "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
              "routing_agreement": None, "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
              "environment": rng.integers(0, 2, n // 50).repeat(50), "adapter": None,
+             "version_lag": rng.integers(0, 3, n // 50).repeat(50),
              "prompt_id": rng.integers(0, 20, n // 50).repeat(50), "visit": 0}
         )  # fmt: skip
         frame["logp_behavior"] = -rng.exponential(0.5, n)
