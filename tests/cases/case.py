@@ -13,6 +13,19 @@ from tests.cases.world import Log
 FAMILIES = ("sampler", "weights", "log", "advantage", "loss", "selection", "update", "healthy", "sick but true")
 Make = Callable[[], Log]
 
+REPOSITORIES = {
+    "AReaL": "inclusionAI/AReaL", "AReno": "inclusionAI/AReno", "ART": "OpenPipe/ART",
+    "Liger-Kernel": "linkedin/Liger-Kernel", "LightRFT": "opendilab/LightRFT", "NeMo-Aligner": "NVIDIA/NeMo-Aligner",
+    "NeMo-Gym": "NVIDIA-NeMo/Gym", "NeMo-RL": "NVIDIA-NeMo/RL", "OpenRLHF": "OpenRLHF/OpenRLHF",
+    "RLinf": "RLinf/RLinf", "SGLang": "sgl-project/sglang", "SkyRL": "NovaSky-AI/SkyRL", "TRL": "huggingface/trl",
+    "Trinity": "modelscope/Trinity-RFT", "marin": "marin-community/marin", "maxtext": "AI-Hypercomputer/maxtext",
+    "miles": "radixark/miles", "miles_diffusion": "radixark/miles_diffusion", "ms-swift": "modelscope/ms-swift",
+    "open-instruct": "allenai/open-instruct", "prime-rl": "PrimeIntellect-ai/prime-rl", "rllm": "rllm-org/rllm",
+    "slime": "THUDM/slime", "tinker-cookbook": "thinking-machines-lab/tinker-cookbook", "trlx": "CarperAI/trlx",
+    "vLLM": "vllm-project/vllm", "verl": "volcengine/verl", "verl-recipe": "verl-project/verl-recipe",
+}  # fmt: skip
+"""Where the reports of a program are, on GitHub."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -38,6 +51,19 @@ class Case:
             self.name if columns == "all" else f"{self.name}-{columns.replace(' ', '_')}": columns
             for columns in self.columns
         }
+
+
+def linked(report: str) -> str:
+    """Reports as Markdown, each number with its address where the repository is known."""
+    found = []
+    for program in report.split("; "):
+        name, _, numbers = program.partition(" ")
+        address = f"https://github.com/{REPOSITORIES[name]}/issues/" if name in REPOSITORIES else ""
+        each = (
+            f"[{number}]({address}{number.removeprefix('#')})" if address else number for number in numbers.split(", ")
+        )
+        found.append(f"{name} {', '.join(each)}")
+    return "; ".join(found)
 
 
 def says(pattern: str, text: str) -> bool:

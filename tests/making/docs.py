@@ -35,6 +35,7 @@ from ratioscope.trainer.algorithms import advantages, losses, regularisers, sele
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.load import PRESETS, preset_names
 from tests.cases import score
+from tests.cases.case import linked
 from tests.cases.held_out import FIRST_SCORE
 from tests.making import questions
 
@@ -286,7 +287,15 @@ def _cases() -> str:
             if score.kind_of(case) != kind or (case.family == "healthy" and each.verdict == "quiet"):
                 continue
             said = f"{each.sentence} (`{each.rule}`, {each.severity})" if each.sentence else "nothing"
-            rows.append((f"`{name}`", *filter(None, [report and (case.report or "–")]), case.truth, each.verdict, said))
+            rows.append(
+                (
+                    f"`{name}`",
+                    *filter(None, [report and (linked(case.report) if case.report else "–")]),
+                    case.truth,
+                    each.verdict,
+                    said,
+                )
+            )
         header = ("log", *filter(None, [report]), "a perfect tool says", "verdict", "ratioscope says")
         text = f"### {title}\n\n{score.in_words(counts[kind])} of {sum(counts[kind].values())} logs."
         if kind in FIRST_SCORE:
