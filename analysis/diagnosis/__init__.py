@@ -30,8 +30,9 @@ from ratioscope.analysis.diagnosis.rule import RULES, FindingRule
 from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.limits import Limits, limits_of, read_limits
+from ratioscope.analysis.linter import rest_of
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.analysis.summary.summary import StepSummary, summarise
 
 __all__ = [
     "RULES",
@@ -68,7 +69,8 @@ def diagnose(
 ) -> list[Finding]:
     """All findings, worst first; among equals causes come before their consequences, as in `RULES`.
 
-    Those that rest on columns which the linter found broken are held back: they would be about the damage.
+    Those that rest on columns which the linter found broken are held back: they would be about the damage. Where it
+    named the rows that are wrong, the run is judged without these, which one of the findings says.
 
     Args:
         run: where the summary is from: its manifest and tokens allow more rules.
@@ -78,9 +80,11 @@ def diagnose(
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
     """
+    if run is not None and (rest := rest_of(run, remarks)).left_out != run.left_out:
+        run, summary = rest, summarise(rest)
     evidence = RunEvidence(summary, run, limits, remarks)
     found = {name: finding for name, rule in RULES.items() if (finding := rule(evidence)) is not None}
-    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.of_cause]
+    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.of_cause and remark.wrong_rows is None]
     explained = frozenset[str]().union(*(RULES[name].explains for name in found), *(each.explains for each in causes))
     findings = [finding for name, finding in found.items() if name not in explained]
     findings.sort(key=lambda finding: -finding.severity)

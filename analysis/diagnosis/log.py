@@ -11,9 +11,9 @@ from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import RULES, FindingRule, rule
 from ratioscope.analysis.findings.fall import fall_of, setback_of
-from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.finding import Finding, Severity, estimated
 from ratioscope.analysis.findings.logged import QUESTIONS, Need
-from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.findings.words import judged_without, listed
 from ratioscope.analysis.linter.values import invalid_values
 
 _MOST = 0.5
@@ -105,6 +105,27 @@ def log_is_broken_in_part(evidence: RunEvidence) -> Finding | None:
     of_credit = broken <= {"advantage", "reward", "group_id"}
     what = "Advantages are wrong, in the log or in the loss" if of_credit else "The log is broken in part"
     return _finding(evidence, Severity.WARNING, what)
+
+
+@rule("rows_left_out", order=54, page="linter", group=None, words="rows left out", cause=False)
+def rows_are_left_out(evidence: RunEvidence) -> Finding | None:
+    """The linter found rows that are wrong, and the run is judged without them."""
+    wrong = [remark for remark in evidence.remarks if remark.wrong_rows is not None]
+    parts = list(dict.fromkeys(remark.wrong_rows for remark in wrong if remark.wrong_rows is not None))
+    if not 0 < sum(part.share for part in parts) < evidence.limits.left_out:
+        return None
+    return Finding(
+        severity=Severity.WARNING,
+        sentence=judged_without(parts),
+        metric="ratio_mean",
+        steps=wrong[0].steps or tuple(int(step) for step in evidence.values.index),
+        numbers=tuple(estimated(f"share of the tokens, {part.words}", part.share) for part in parts),
+        why=f"{wrong[0].sentence} Among the other rows this check finds nothing of the kind.",
+        do=f"{wrong[0].do} To judge all rows, set left_out = 0 in ratioscope.toml.",
+        source=f"ratioscope check: {wrong[0].rule.replace('_', ' ')}",
+        limit=evidence.limits.left_out,
+        begins_unseen=wrong[0].begins_unseen,
+    )
 
 
 def _finding(evidence: RunEvidence, severity: Severity, what: str) -> Finding:

@@ -12,9 +12,10 @@ from ratioscope.analysis.diagnosis.kept import JudgedRun, judged
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits, limits_of, moved_limits
+from ratioscope.analysis.linter import rest_of
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.runs.window import FirstLast, Window
-from ratioscope.analysis.summary.summary import StepSummary, Summariser
+from ratioscope.analysis.summary.summary import StepSummary, Summariser, summarise
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Opened:
 
     run_id: str
     run: Run
+    """Without the rows that the linter found wrong, where these are few: `Run.left_out` says which."""
     summary: StepSummary
     judged: JudgedRun
     limits: Limits
@@ -85,4 +87,7 @@ def open_folder(
     limits = limits or limits_of(run.folder, thresholds)
     summary = (summariser or Summariser()).summarise(run, progress)
     name = run_id or run.folder.resolve().name
-    return Opened(name, run, summary, judged(run, summary, limits), limits, str(thresholds or ""))
+    found = judged(run, summary, limits)
+    rest = rest_of(run, found.remarks)
+    summary = summarise(rest) if rest.left_out else summary
+    return Opened(name, rest, summary, found, limits, str(thresholds or ""))

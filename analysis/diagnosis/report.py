@@ -1,16 +1,18 @@
 """Findings as text and as JSON, for the command line."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ratioscope.analysis.diagnosis.absence import not_seen
-from ratioscope.analysis.diagnosis.log import log_is_broken, log_is_broken_in_part
+from ratioscope.analysis.diagnosis.log import log_is_broken, log_is_broken_in_part, rows_are_left_out
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.linter.check import CHECKS
 from ratioscope.analysis.linter.verdict import doubts, log_verdict
+from ratioscope.analysis.runs.left_out import WrongRows
 
 
 def diagnosis_text(opened: Opened) -> str:
@@ -24,7 +26,9 @@ def diagnosis_text(opened: Opened) -> str:
     if not lines:
         n = len(opened.summary.values)
         lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
-    told = {log_is_broken.name, log_is_broken_in_part.name} & {finding.rule for finding in opened.findings}
+    told = {log_is_broken.name, log_is_broken_in_part.name, rows_are_left_out.name} & {
+        finding.rule for finding in opened.findings
+    }
     if doubts(opened.problems) and not told:
         lines.append(log_verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
@@ -37,7 +41,8 @@ def diagnosis_text(opened: Opened) -> str:
 def _causes_in_the_run(opened: Opened) -> list[Finding]:
     """The causes that checks found of a true log, which no rule says."""
     of_checks = (remark for remark in opened.problems if remark.of_cause and CHECKS[remark.rule].of_the_run)
-    return [remark for remark in of_checks if remark.rule not in {finding.rule for finding in opened.findings}]
+    told = {finding.rule for finding in opened.findings}
+    return [remark for remark in of_checks if remark.rule not in told and remark.wrong_rows is None]
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:
@@ -48,8 +53,14 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "thresholds": asdict(opened.limits),
         "thresholds_moved": opened.moved_limits or None,
         "log": log_verdict(opened.remarks),
+        "left_out": left_out_json(opened.run.left_out),
         "not_seen": not_seen(opened.summary, opened.facts()),
     }
+
+
+def left_out_json(parts: Sequence[WrongRows]) -> list[dict[str, Any]]:
+    """The rows that the numbers leave out: words, condition (SQL over a table) and share of the tokens."""
+    return [{"rows": each.words, "where": each.where, "table": each.table, "share": each.share} for each in parts]
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:

@@ -5,6 +5,7 @@ for family in why(run, None, None, limits):
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
@@ -35,7 +36,8 @@ def why(run: Run, first: int | None, last: int | None, limits: Limits) -> list[d
     """
     declared = {cause.family for cause in CAUSES.values()}
     of_run = RunEvidence(summarise(run), run, limits)
-    with relations(run, first, last) as connection:
+    # The causes of wrong rows are seen where these are.
+    with relations(replace(run, left_out=()), first, last) as connection:
         of_log = LogEvidence(run, connection, first, last, limits)
         tables = {
             family: table(family, of_run if family in _OF_THE_RUN else of_log)

@@ -190,6 +190,7 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
         source=", ".join(leading.cause.reports) or leading.cause.source,
         of_cause=leading.cause.name,
         place=next((sign.reading.place for sign in speaking if sign.reading.place), ""),
+        wrong_rows=next((sign.reading.wrong_rows for sign in speaking if sign.reading.wrong_rows), None),
     )
 
 

@@ -51,6 +51,7 @@ class Limits:
     zero_signal: float = _default("zero_signal")
     entropy_share: float = _default("entropy_share")
     reward_fall: float = _default("reward_fall")
+    left_out: float = _default("left_out")
     step_share: float = _default("step_share")
 
     @property

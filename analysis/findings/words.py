@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
+from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.runs.left_out import WrongRows
 
 _PATH = "the path from the sampler to the new policy"
 _RECOMPUTED = (
@@ -22,6 +24,14 @@ def listed(items: Sequence[str], separator: str = ", ") -> str:
     if len(items) < 2 or separator != ", ":
         return separator.join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def judged_without(parts: Sequence[WrongRows]) -> str:
+    """Which rows the numbers of a run leave out, a sentence that may quote the log; "" for none."""
+    if not parts:
+        return ""
+    share = percent(sum(part.share for part in parts))
+    return f"Judged without {share} of the tokens: {listed([part.words for part in parts], '; ')}."
 
 
 def tv_text(value: float) -> str:

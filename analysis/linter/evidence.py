@@ -6,6 +6,7 @@ with relations(run) as connection:
     evidence.examples("positive")
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import nan
 
@@ -19,6 +20,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
+from ratioscope.analysis.runs.left_out import WrongRows
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import doubt
 from ratioscope.notes import Note
@@ -26,7 +28,7 @@ from ratioscope.run_format.schema import LARGEST_LOG_PROBABILITY
 from ratioscope.tails import reliance_of
 
 # Log-probability below which another column contradicts "certain".
-_HALF = -0.7
+HALF = -0.7
 # A state with this much entropy (nats) has no certain token.
 _UNCERTAIN_STATE = 0.1
 
@@ -34,10 +36,10 @@ LOG_PROBS = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new")
 
 # What contradicts that a token is certain, by column: a condition on `examined`. Entropy is of logp_current's own pass.
 DOUBTS: dict[str, str] = {
-    "logp_behavior": f"logp_same_engine < {_HALF}",
-    "logp_behavior_train": f"least(logp_behavior, logp_current) < {_HALF}",
-    "logp_current": f"coalesce(entropy > {_UNCERTAIN_STATE}, least(logp_behavior, logp_new) < {_HALF})",
-    "logp_new": f"logp_current < {_HALF}",
+    "logp_behavior": f"logp_same_engine < {HALF}",
+    "logp_behavior_train": f"least(logp_behavior, logp_current) < {HALF}",
+    "logp_current": f"coalesce(entropy > {_UNCERTAIN_STATE}, least(logp_behavior, logp_new) < {HALF})",
+    "logp_new": f"logp_current < {HALF}",
 }
 
 # What can be wrong with a single row: a condition on `examined` (rows.sql).
@@ -221,6 +223,18 @@ class LogEvidence(Evidence):
     def total(self, column: str) -> int:
         """Sum of a count over all steps."""
         return self.once(f"total of {column}", lambda: int(self.groups[column].sum()))
+
+    def shares(self, parts: Sequence[WrongRows]) -> list[float]:
+        """Of each part, the share of the tokens that it leaves out beyond the parts before it."""
+        if not parts or not self.n_rows:
+            return []
+        inside = [each.over_tokens("sequence") for each in parts]
+        first = " ".join(f"when {condition} then {number}" for number, condition in enumerate(inside))
+        of_part = self.frame(
+            f"select part, count(*) as n from (select case {first} end as part from token) group by part"
+        )
+        counts = of_part.dropna().set_index("part")["n"]
+        return [float(counts.get(number, 0)) / self.n_rows for number in range(len(parts))]
 
     def frame(self, sql: str) -> pd.DataFrame:
         """The result of a query over `token`, `usable`, `sequence` and `examined`."""

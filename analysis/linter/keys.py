@@ -10,6 +10,7 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.runs.left_out import LOG_PROBABILITIES, WrongRows
 from ratioscope.run_format import schema
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
@@ -303,6 +304,7 @@ def sequence_rows(evidence: LogEvidence) -> list[Finding]:
             steps_with(found.groupby("step").size()),
             columns,
             first_of(found),
+            wrong_rows=_COPIES if columns == _REPEATED else None,
         )
         for found, severity, words, columns, do in _contradictions(evidence)
         if len(found)
@@ -313,6 +315,11 @@ def sequence_rows(evidence: LogEvidence) -> list[Finding]:
     )
 
 
+_REPEATED = ("step", "seq_id", "position")
+_COPIES = WrongRows(
+    "rows that are there already, value for value",
+    f"row_number() over (partition by {', '.join((*_REPEATED, 'token_id', *LOG_PROBABILITIES))}) > 1",
+)
 _Contradiction = tuple[pd.DataFrame, Severity, str, tuple[str, ...], str]
 
 
@@ -325,7 +332,7 @@ def _contradictions(evidence: LogEvidence) -> Iterator[_Contradiction]:
         found[found["n_rows"] > found["n_positions"]],
         Severity.CRITICAL,
         "with several rows for one position",
-        ("step", "seq_id", "position"),
+        _REPEATED,
         "A repeated key counts twice: number responses uniquely within a step, and write each row once.",
     )
     yield (

@@ -14,11 +14,14 @@ from ratioscope.analysis.findings.cause import Family, Suspect, cause, findings_
 from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
 from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.frameworks.remedies import framework_of
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
+from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.run_format import schema
 
 _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
 # Log-probability above which both engines give 0 or nearly so, whatever they differ in.
@@ -34,6 +37,8 @@ _SUDDEN = 10
 """Times the usual distance: more than data grow older within a step."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
+_UNCORRELATED = 0.4
+"""By how much less sampler and trainer correlate on a rank whose values belong to other tokens."""
 
 
 def _differing(evidence: LogEvidence) -> pd.DataFrame | None:
@@ -384,7 +389,7 @@ def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=0.4)
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=_UNCORRELATED)
 def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
     """Sampler and trainer agree on which tokens are likely, but for one rank: its values belong to other tokens."""
     found = evidence.frame(
@@ -399,6 +404,7 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
         return None
     worst = found.iloc[int(found["together"].argmin())]
     apart = float(found["together"].median() - worst["together"])
+    far = [f"{rank:.0f}" for rank in found["rank"][found["together"].median() - found["together"] > _UNCORRELATED]]
     return MarkReading(
         apart,
         f"on rank {worst['rank']:.0f} the probabilities of sampler and trainer correlate {worst['together']:.2f}, on "
@@ -406,6 +412,11 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
         evidence.all_steps,
         _columns(evidence),
         place=f"rank {worst['rank']:.0f}",
+        wrong_rows=WrongRows(
+            f"rank {listed(far)}, whose log-probabilities belong to other tokens",
+            f"rank in ({', '.join(far)})",
+            schema.SEQUENCES.name,
+        ),
     )
 
 
@@ -474,7 +485,7 @@ cause(
 cause(
     "rank_of_other_tokens", Family.MISMATCH, "The values of one rank of the trainer belong to other tokens",
     requires=(HELD_BY["rank"], one_rank_is_uncorrelated),
-    do="Look at the order in which this rank packs and unpacks responses; leave its rows out until then.",
+    do="Look at the order in which this rank packs and unpacks responses.",
     reports=("AReno #511",), explains=(*_TAILS, "own_token", "denominator_wrong"),
 )  # fmt: skip
 cause(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratioscope.analysis.findings.finding import Finding, Outcome
+from ratioscope.analysis.findings.words import judged_without
 
 
 def remarks_text(remarks: Sequence[Finding]) -> str:
@@ -23,6 +24,8 @@ def remarks_text(remarks: Sequence[Finding]) -> str:
             if not checks:
                 continue
         lines.append(f"{remark.word:<12} {', '.join(checks)}: {remark.sentence}")
+        if remark.wrong_rows:
+            lines.append(f"{'':<12} {judged_without([remark.wrong_rows])}")
         if remark.severity:
             lines.append(f"{'':<12} {remark.do}")
     return "\n".join(lines)
@@ -40,6 +43,7 @@ def remarks_json(remarks: list[Finding]) -> list[dict[str, Any]]:
             "do": remark.do,
             "cause": remark.of_cause or None,
             "place": remark.place or None,
+            "left_out": remark.wrong_rows.words if remark.wrong_rows else None,
             "numbers": [number.to_json() for number in remark.numbers],
             "steps": list(remark.steps),
             "columns": list(remark.columns),

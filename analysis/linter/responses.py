@@ -10,6 +10,8 @@ from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.verdict import ranges
+from ratioscope.analysis.runs.left_out import WrongRows
 from ratioscope.run_format import schema
 
 # Responses below this probability hardly come twice; so many pairs beyond so many times what chance allows.
@@ -22,6 +24,9 @@ _FEWEST_ROWS = 20
 # Where all of so many first tokens are equal in a group, it is no prompt that the mask let through.
 _FIRST_TOKENS = 8
 _PADDED = 0.2
+# What tells one unlikely response from another, with its log-probability to three decimals.
+_SAME = ["step", "n", "path", "logp"]
+_MOST_COPIES = 10_000
 
 
 @check(order=90, needs=(("token_id",), *ANY))
@@ -48,7 +53,7 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
         whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
     unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
     # Another prompt's equal answer has another probability.
-    same = unlikely.groupby(["step", "n", "path", unlikely["logp"].round(3)])["step"].transform("size")
+    same = unlikely.assign(logp=unlikely["logp"].round(3)).groupby(_SAME)["step"].transform("size")
     # Without groups all responses of a step may answer one prompt.
     alike = ["step", "group_id"] if evidence.log.has_groups else ["step"]
     others = whole.groupby(alike)["n"].transform("size")[unlikely.index] - 1
@@ -75,8 +80,18 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
             steps,
             ("seq_id",),
             first_of(found),
+            wrong_rows=_copies(evidence, found[found.assign(logp=found["logp"].round(3)).duplicated(_SAME)]),
         )
     ]
+
+
+def _copies(evidence: LogEvidence, copies: pd.DataFrame) -> WrongRows | None:
+    """The later ones of equal responses; None where a part of the responses was looked at."""
+    if evidence.sampled > 1 or len(copies) > _MOST_COPIES:
+        return None
+    of_step = copies.groupby("step")["seq_id"].agg(list)
+    where = " or ".join(f"step = {step} and seq_id in ({', '.join(map(str, ids))})" for step, ids in of_step.items())
+    return WrongRows(f"{len(copies):,} responses that are there already under another number", where, whole=True)
 
 
 def _again(evidence: LogEvidence) -> Finding | None:
@@ -105,6 +120,11 @@ def _again(evidence: LogEvidence) -> Finding | None:
         (estimated("steps", len(steps)),),
         steps,
         ("step",),
+        wrong_rows=WrongRows(
+            f"step{'s' * (len(steps) > 1)} {ranges(steps)}, with the rows of an earlier one",
+            f"step in ({', '.join(map(str, steps))})",
+            whole=True,
+        ),
     )
 
 

@@ -5,16 +5,20 @@ from math import inf, sqrt
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.setup import smoothing_of
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
     DOUBTS,
     EXAMPLES,
+    HALF,
     LOG_PROBS,
     ROW_FAULTS,
     LogEvidence,
     steps_with,
 )
 from ratioscope.analysis.linter.sample import SAMPLER
+from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.run_format import schema
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
 LARGEST_INVALID_SHARE = 1e-3
@@ -36,6 +40,10 @@ _IN_STRETCHES, _ONE_TOKEN = 0.4, 0.9
 # A value in so many of the rows, and so many times as often as the next one, stands for missing ones.
 _LEAST_PLACEHOLDER, _TIMES_NEXT = 0.05, 10
 _A_RESPONSE = 1.5
+# Who may have sampled or scored a response, by column.
+OWNERS = {"engine": "server", "rank": "rank", "adapter": "adapter", "environment": "environment"}
+# Shares of the tokens of an owner with a placeholder from which, and up to which, it is all or none of theirs.
+_ALL_OF_IT, _NONE_OF_IT = 0.99, 0.25
 # A smallest value that so many rows have, while another column spreads there, is a bound.
 LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
@@ -125,11 +133,12 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
             continue
         steps = steps_with(evidence.by_step[fault])
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
+        pattern, rows = _pattern(evidence, column, fault)
         truncation = column == "logp_behavior" and _truncation_explains(evidence)
         remarks.append(
             Finding(
                 f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
-                f"half, {evidence.in_steps(steps)}: {_pattern(evidence, column, fault)}."
+                f"half, {evidence.in_steps(steps)}: {pattern}."
                 + (
                     " The manifest states top-k or top-p; where they keep one token it is certain."
                     if truncation
@@ -142,6 +151,7 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
                 steps,
                 (column,),
                 evidence.examples(fault),
+                wrong_rows=None if truncation else rows,
             )
         )
     known = {column for remark in remarks for column in remark.columns}
@@ -243,8 +253,9 @@ def _severity(evidence: LogEvidence, count: int) -> Severity:
     return Severity.CRITICAL if count > LARGEST_INVALID_SHARE * evidence.n_rows else Severity.WARNING
 
 
-def _pattern(evidence: LogEvidence, column: str, fault: str) -> str:
-    """Which rows are zero: all of them, one position, whole responses, or here and there."""
+def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, WrongRows | None]:
+    """Which rows are zero: all of them, one position, whole responses, or here and there; and the rows, where they can
+    be told from sure tokens."""
     found = evidence.frame(
         f"with sequences as (select count(*) as n, count(*) filter ({column} = 0) as zeros, "
         f"count(*) filter ({ROW_FAULTS[fault]}) as faults, "
@@ -254,19 +265,35 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> str:
         "count(*) filter (faults > 0) as affected, count(*) filter (faults > 0 and zeros = n) as whole from sequences"
     ).iloc[0]
     if found["zeros"] == found["n"]:
-        return "the whole column"
+        return "the whole column", None
     if found["low"] == found["high"]:
-        return f"always at position {int(found['low'])}{_not_sampled(evidence, fault, int(found['low']))}"
+        given = _not_sampled(evidence, fault, int(found["low"]))
+        first = WrongRows("first tokens, which were not sampled", "position = 0") if given else None
+        return f"always at position {int(found['low'])}{given}", first
     if found["whole"] == found["affected"]:
-        return f"{int(found['whole']):,} whole responses"
+        other = "coalesce(logp_behavior_train, logp_current)" if column == "logp_behavior" else "logp_behavior"
+        of_response = "over (partition by step, seq_id)"
+        return f"{int(found['whole']):,} whole responses", _of_one_owner(evidence, f"{column} = 0", column, "0") or (
+            WrongRows(
+                f"responses whose {column} is exactly 0 throughout, a placeholder",
+                f"bool_and({column} = 0) {of_response} and min({other}) {of_response} < {HALF}",
+                values=True,
+            )
+        )
     beside = evidence.frame(
         f"select avg((before and after)::int) as inside from (select {ROW_FAULTS[fault]} as fault, "
         f"lag({column} = 0) over response as before, lead({column} = 0) over response as after from examined "
         "window response as (partition by step, seq_id order by position)) where fault"
     )["inside"].iloc[0]
     if beside > _IN_STRETCHES:
-        return f"in stretches of {int(found['affected']):,} responses, as where a tool's output is logged"
-    return f"single tokens of {int(found['affected']):,} responses"
+        beside_it = "over (partition by step, seq_id order by position)"
+        return f"in stretches of {int(found['affected']):,} responses, as where a tool's output is logged", WrongRows(
+            f"stretches whose {column} is exactly 0",
+            f"{column} = 0 and (coalesce(lag({column} = 0) {beside_it}, false) "
+            f"or coalesce(lead({column} = 0) {beside_it}, false))",
+            values=True,
+        )
+    return f"single tokens of {int(found['affected']):,} responses", None
 
 
 def _not_sampled(evidence: LogEvidence, fault: str, position: int) -> str:
@@ -347,8 +374,33 @@ def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
         (estimated("share of the rows", share), estimated("value", float(first["value"]))),
         evidence.all_steps,
         (column,),
-        evidence.rows_where(f"{column} = {float(first['value'])!r}::float"),
+        evidence.rows_where(same := f"{column} = {float(first['value'])!r}::float"),
+        wrong_rows=_of_one_owner(evidence, same, column, f"{first['value']:.4g}")
+        or WrongRows(f"those whose {column} is {first['value']:.4g}, a placeholder", same, values=True),
     )
+
+
+def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> WrongRows | None:
+    """The server, rank, adapter or environment all of whose tokens have a placeholder, and whose alone."""
+    for name, title in OWNERS.items():
+        if not evidence.log.has(f"sequences.{name}"):
+            continue
+        of_level = evidence.frame(
+            f"select {name}::varchar as level, avg(({same})::int) as share from examined "
+            f"join (select distinct on (step, seq_id) step, seq_id, {name} from sequence) using (step, seq_id) "
+            f"where isfinite({column}) group by all order by all"
+        )
+        alike = of_level["share"] > _ALL_OF_IT
+        if alike.any() and (of_level["share"][~alike] < _NONE_OF_IT).all() and (~alike).any():
+            levels = of_level["level"][alike].dropna().tolist()
+            quoted = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
+            return WrongRows(
+                f"{title} {listed(levels)}, whose {column} is {value}, a placeholder",
+                f"{name}::varchar in ({quoted})",
+                schema.SEQUENCES.name,
+                values=True,
+            )
+    return None
 
 
 def _clamped(evidence: LogEvidence, column: str) -> Finding | None:

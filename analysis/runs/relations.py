@@ -10,6 +10,7 @@ bad numbers). `sequence` has every declared column of the sequences table, and t
 What one table lacks and the other has is looked up there: the prompt group of tokens, the length of responses.
 
 Responses that were held out of their update (`schema.HELD_OUT`) are in none of them, unless they are what is asked for.
+Rows that the run leaves out (`Run.left_out`) are in none of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from ratioscope.analysis.runs.columns import columns_with_values, counted, schem
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
+from ratioscope.analysis.runs.left_out import WrongRows, kept_rows
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.run_format import schema
@@ -66,6 +68,7 @@ def relations(
                     tokens=[file for file in run.files[schema.TOKENS.name] if _overlaps(file, first, last)],
                     held=_are_few(files) and not isinstance(run.folder, Remote),  # else every column would be moved
                     held_out=held_out,
+                    left_out=run.left_out,
                 )
             yield connection
         except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
@@ -88,6 +91,7 @@ def create_views(
     tokens: Sequence[TableFile] = (),
     held: bool = False,
     held_out: bool = False,
+    left_out: Sequence[WrongRows] = (),
 ) -> None:
     """Make `token` and `usable`, or `sequence`, of the rows of some files.
 
@@ -101,8 +105,10 @@ def create_views(
         tokens: files of TOKENS of the same steps, where `table` is SEQUENCES.
         held: read the rows now and keep them in memory, where every query has them at once.
         held_out: see `relations`.
+        left_out: see `Run.left_out`.
     """
-    rows = f"(select * from {_chosen(source(files, table), responses, held_out=held_out)} where {where})"
+    rows = kept_rows(source(files, table), table, left_out, source(responses, schema.SEQUENCES))
+    rows = f"(select * from {_chosen(rows, responses, held_out=held_out)} where {where})"
     if table is schema.TOKENS:
         if "group_id" not in columns_with_values(files) and "group_id" in columns_with_values(responses):
             listed = source(responses, schema.SEQUENCES)

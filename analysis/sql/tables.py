@@ -107,12 +107,16 @@ def _views(run: Run, name: str, parts: Sequence[TableFile]) -> list[str]:
 
 
 def _judged(run: Run) -> str:
-    """`token`, in which responses that were held out say so."""
+    """`token`, in which rows that are wrong, and responses that were held out, say so."""
+    rows = "token"
+    if run.left_out:
+        wrong = " or ".join(each.over_tokens("sequences") for each in run.left_out)
+        rows = f"(select * replace (case when {wrong} then 'left out' else invalid end as invalid) from token)"
     if not any(map(may_hold_out, run.files[schema.SEQUENCES.name])):
-        return "token"
+        return rows
     held = f"(select step, seq_id, dropped as held from sequences where dropped = {_text(schema.HELD_OUT)})"
     said = "select * exclude (held) replace (coalesce(held, invalid) as invalid)"
-    return f"({said} from token left join {held} using (step, seq_id))"
+    return f"({said} from {rows} left join {held} using (step, seq_id))"
 
 
 def _relation(table: schema.DeclaredTable, parts: Sequence[TableFile]) -> str:

@@ -205,6 +205,7 @@ def scan(units: UnitBatch) -> Partials:
         and part_of is None
         and compiled.pays(rows)
         and not any(map(may_hold_out, sequences))
+        and not first.left_out
     )
     found = compiled.sums_of(tokens) if can and all(map(compiled.can_sum, tokens)) else None
     if found and not optional and by_group.can_sum(sequences):
@@ -212,8 +213,9 @@ def scan(units: UnitBatch) -> Partials:
         if partials is not None:
             return partials
     with connect(sorted({file.resolved.parent for file in (*tokens, *sequences)})) as connection:
-        create_views(connection, schema.TOKENS, tokens, sequences, first.where, ahead=pd.Series(dtype=int))
-        create_views(connection, schema.SEQUENCES, sequences, sequences, first.where, tokens=tokens)
+        which = first.where
+        create_views(connection, schema.TOKENS, tokens, sequences, which, pd.Series(dtype=int), left_out=first.left_out)
+        create_views(connection, schema.SEQUENCES, sequences, sequences, which, tokens=tokens, left_out=first.left_out)
         inside = " or ".join(f"step between {first} and {last}" for first, last in _ranges(units))
         return partials_in(connection, clean=clean, optional=optional, responses=inside, part_of=part_of, found=found)
 

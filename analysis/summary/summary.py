@@ -34,6 +34,7 @@ LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain
 """Metrics that are read from the steps table."""
 _KEYS = [*COUNTS, *CATALOGUE]
 NO_TOKEN = Note(Kind.UNDEFINED, "no token of this step is on disk")
+_LEFT_OUT = Note(Kind.UNDEFINED, "no token of this step is on disk, or its rows are left out")
 _INFINITE = Note(Kind.UNDEFINED, "an infinite value is logged")
 NO_TOKENS = Note(Kind.NOT_LOGGED, "no tokens are logged")
 
@@ -215,11 +216,12 @@ def _assemble(
     # A step that the run lists and that no token can be read of: nulls, not zeros and not a missing line.
     values.loc[empty, list(COUNTS)] = 0
     of_tokens = [key for key in CATALOGUE if key not in LOGGED]
-    found = [*(table.notes for table in tables), *judged, _noted(empty, of_tokens, NO_TOKEN)]
+    no_token = _LEFT_OUT if run.left_out else NO_TOKEN
+    found = [*(table.notes for table in tables), *judged, _noted(empty, of_tokens, no_token)]
     without = values.index[(values["n_tokens"] + values["n_invalid"] == 0).to_numpy()]
     if len(without):
         missing = values.loc[without].isna()
-        note = NO_TOKEN if run.files["tokens"] else NO_TOKENS
+        note = no_token if run.files["tokens"] else NO_TOKENS
         keys = [key for key in of_tokens if CATALOGUE[key].over.chain[-1] is not RESPONSES]
         found += [_noted(without[missing[key].to_numpy()], [key], note) for key in keys]
     if not run.counts_versions:

@@ -14,6 +14,7 @@ from math import ceil
 
 from ratioscope.analysis.runs.columns import counted
 from ratioscope.analysis.runs.files import TableFile
+from ratioscope.analysis.runs.left_out import WrongRows
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
 from ratioscope.storage.parquet import footer
@@ -41,6 +42,8 @@ class ScanUnit:
     """Of a part: its first and last seq_id; None is no end. No part: None."""
     part_of: int = 0
     """Of a part: how many tokens the whole has."""
+    left_out: tuple[WrongRows, ...] = ()
+    """See `Run.left_out`."""
 
     def __hash__(self) -> int:
         return hash(self.identity)  # that of all files, each time that it is looked up, takes longer than to read them
@@ -53,7 +56,8 @@ class ScanUnit:
             for table, files in (("tokens", self.tokens), ("sequences", self.sequences))
             for file in files
         )
-        return "\0".join([self.run, str(self.steps), str(self.responses), *states])
+        left_out = [each.where for each in self.left_out]
+        return "\0".join([self.run, str(self.steps), str(self.responses), *states, *left_out])
 
     @property
     def rows(self) -> int:
@@ -98,7 +102,9 @@ def scan_units(run: Run) -> list[ScanUnit]:
     listed = _ranges(run.files["sequences"])
     ranges = sorted([*ranges, *_between(ranges, listed)])
     shares = zip(_overlapping(run.files["tokens"], ranges), _overlapping(run.files["sequences"], ranges), strict=True)
-    return [ScanUnit(identity, steps, *files) for steps, files in zip(ranges, shares, strict=True)]
+    return [
+        ScanUnit(identity, steps, *files, left_out=run.left_out) for steps, files in zip(ranges, shares, strict=True)
+    ]
 
 
 def _ranges(files: Iterable[TableFile]) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from ratioscope.analysis.compare import Member, schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.runs.store import Listed, Run
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.alarm import alarm
@@ -91,6 +92,8 @@ def _messages(listed: Listed, opened: Opened) -> None:
     end = opened.summary.last_step
     if first is not None and last is not None and last > end:
         st.text(f"This link asks for {steps_in_words(first, last)}; the run ends at step {end}.")
+    if without := judged_without(opened.run.left_out):
+        st.text(safe(without))
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(safe(problem))

@@ -21,6 +21,7 @@ from ratioscope import __version__
 from ratioscope.analysis.compare import chosen_metric, conclusions, grouped_settings
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.runs.database import one_thread
@@ -364,7 +365,8 @@ def _data(opened: Opened) -> Iterator[tuple[str, str]]:
     yield "Folder", str(run.folder)
     yield "Data signature", f"{fingerprint(run)} (footers of {files} files and the manifest)"
     yield "Rows", held
-    yield "Excluded", _excluded({str(key): float(value) for key, value in counts.items()}, _relative(run))
+    excluded = _excluded({str(key): float(value) for key, value in counts.items()}, _relative(run))
+    yield "Excluded", "; ".join(filter(None, (judged_without(run.left_out), excluded)))
 
 
 def _limits(opened: Opened) -> str:

@@ -70,6 +70,7 @@ _ENTRIES = (
     Threshold("zero_signal", "", 0.5, "chosen here, for S4 5.4.2 (DAPO)", "share of prompt groups that may have zero signal", 0, 1),
     Threshold("entropy_share", "", 0.2, "chosen here, for S3 4.3", "share of the initial entropy that must be left", 0, 1),
     Threshold("reward_fall", "", 0.25, _CHOSEN, "fall from the best level, as a share of it, that counts as a collapse", 0, 10),
+    Threshold("left_out", "", 0.5, _CHOSEN, "largest share of the tokens that is left out where their rows are wrong; 0 leaves none out", 0, 0.5),
     Threshold(
         "step_share", "", 0.1, _CHOSEN, "share of the steps (and at least three) that must show what a single step may show by chance", 0, 1
     ),

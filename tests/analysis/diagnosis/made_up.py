@@ -10,6 +10,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis import RULES, RunEvidence, Severity
 from ratioscope.analysis.findings.finding import Finding, Number
+from ratioscope.analysis.runs.left_out import WrongRows
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -63,6 +64,12 @@ def remark_of(severity: Severity, column: str = "logp_current", steps: tuple[int
     return Finding(f"{column} is late.", severity, "Shift it.", numbers, steps, (column,), rule="shifted")
 
 
+def wrong_rows_of(share: float) -> Finding:
+    """What the linter says of a rank with a share of the tokens, whose rows are left out."""
+    rows = WrongRows("rank 2, whose values are of others", "rank = 2", "sequences", share=share)
+    return replace(remark_of(Severity.WARNING), wrong_rows=rows)
+
+
 def cause_of_mismatch(name: str) -> Finding:
     """What the linter says of a mismatch's cause; "" for none that it knows."""
     numbers, steps = (Number("lift", 3.0),), tuple(range(STEPS))
@@ -91,6 +98,10 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "log_broken_in_part": (
         replace(made_up(), remarks=[remark_of(Severity.CRITICAL, "advantage")]),
         replace(made_up(), remarks=[remark_of(Severity.WARNING, "advantage")]),
+    ),
+    "rows_left_out": (
+        replace(made_up(), remarks=[wrong_rows_of(0.25)]),
+        replace(made_up(), remarks=[wrong_rows_of(0.5)]),
     ),
     "mismatch_cause": (
         replace(made_up(s_k_engine_bounded=0.03), remarks=[cause_of_mismatch("one_server")]),

@@ -70,6 +70,7 @@ LOOSE = {
     "zero_signal": ("zero_signal", 0.9),
     "entropy_share": ("entropy_collapse", 0.01),
     "reward_fall": ("reward_collapse", 0.9),
+    "left_out": ("rows_left_out", 0.1),
 }
 
 
@@ -78,7 +79,8 @@ def test_a_threshold_moves_the_verdict(name: str) -> None:
     rule, value = LOOSE[name]
     evidence = MADE_UP[rule][0]
     assert RULES[rule](evidence) is not None
-    assert RULES[rule](RunEvidence(evidence.summary, None, Limits(**{name: value}))) is None
+    moved = RunEvidence(evidence.summary, None, Limits(**{name: value}), evidence.remarks)
+    assert RULES[rule](moved) is None
 
 
 def test_the_other_thresholds_move_a_verdict_too(tmp_path: Path) -> None:

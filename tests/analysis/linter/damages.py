@@ -15,6 +15,7 @@ class Fault(NamedTuple):
     change: Change
     check: str
     severity: Severity
+    """A warning where rows that are wrong are left out."""
     consequences: frozenset[str] = frozenset()
     """Further checks that must find the same fault, because it makes them untrue as well."""
     run: str = "stale"
@@ -53,7 +54,7 @@ FAULTS: dict[str, Fault] = {
         "tokens", at(position_one, logp_behavior=0.0), "zero_filled", CRITICAL, RATIOS, words="always at position 1"
     ),
     "zeros in sequences": Fault(
-        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", CRITICAL, words="whole responses"
+        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", WARNING, words="whole responses"
     ),
     "zeros in a column": Fault(
         "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"
@@ -73,7 +74,7 @@ FAULTS: dict[str, Fault] = {
         "tokens", shifted("logp_current", 1), "shifted", CRITICAL, RATIOS,
         words="logp_current is logged one position late",
     ),
-    "duplicates": Fault("tokens", duplicated, "sequence_rows", CRITICAL),
+    "duplicates": Fault("tokens", duplicated, "sequence_rows", WARNING),
     "a token lost": Fault("tokens", without(one_token), "sequence_rows", WARNING),
     "a sequence's tokens lost": Fault("tokens", without(one_sequence), "sequence_rows", WARNING),
     "a sequence lost": Fault("sequences", without(one_sequence), "sequence_rows", WARNING),
