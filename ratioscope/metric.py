@@ -31,6 +31,14 @@ class Grain(Enum):
     """Logged by the trainer, once a step, in the steps table."""
 
 
+class Population(Enum):
+    """Which tokens or responses a metric is of, in words."""
+
+    SAMPLED = "tokens as sampled; headline numbers also of those that trained, where some were rejected or dropped"
+    RESPONSES = "responses as sampled, with those that were dropped"
+    LOGGED = "as the trainer logged it"
+
+
 UNDEFINED = Note(Kind.UNDEFINED, "undefined")
 INFINITE = Note(Kind.INFINITE, "infinite: a ratio of 0 or beyond the floating-point range")
 
@@ -145,6 +153,13 @@ class Metric:
     def possible(self) -> tuple[float, float]:
         """The lowest and the highest value that it can have."""
         return (0.0, 1.0) if self.share else (self.lowest, self.highest)
+
+    @property
+    def population(self) -> Population:
+        """Which tokens or responses it is of."""
+        if self.grain is Grain.STEP:
+            return Population.LOGGED
+        return Population.RESPONSES if self.over.grain is Grain.RESPONSE else Population.SAMPLED
 
     @property
     def can_be_unreliable(self) -> bool:

@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.finding import Example, Finding, Number, Outco
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.database import one_thread
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import FirstLast, Window
 from ratioscope.analysis.summary.summary import StepSummary
@@ -88,7 +88,7 @@ def _finding(fields: dict[str, Any]) -> Finding:
         | {
             "severity": Severity(fields["severity"]),
             "outcome": Outcome(fields["outcome"]),
-            "wrong_rows": WrongRows(**fields["wrong_rows"]) if fields["wrong_rows"] else None,
+            "wrong_rows": LeftOut(**fields["wrong_rows"]) if fields["wrong_rows"] else None,
             "examples": tuple(Example(*example) for example in fields["examples"]),
             "numbers": tuple(Number(**number | {"note": _note(number["note"])}) for number in fields["numbers"]),
         }

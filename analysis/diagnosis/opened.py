@@ -6,9 +6,11 @@ opened.summary.values["s_k_bounded"], opened.findings[0].sentence
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ratioscope.analysis.diagnosis.kept import JudgedRun, judged
+from ratioscope.analysis.diagnosis.populations import Populations, populations
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits, limits_of, moved_limits
@@ -56,6 +58,11 @@ class Opened:
         """The steps that `remarks` are about; of a run with a step at least."""
         (first, last), index = self.judged.checked, self.summary.values.index
         return Window.of(self.run, int(index[0]) if first is None else first, int(index[-1]) if last is None else last)
+
+    @cached_property
+    def populations(self) -> Populations | None:
+        """Headline numbers of the sampled and of the trained tokens; None where the log tells of no difference."""
+        return populations(self.run, self.summary)
 
     def facts(self, steps: FirstLast = (None, None)) -> Facts:
         """What is so about these steps."""

@@ -12,7 +12,7 @@ from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.linter.check import CHECKS
 from ratioscope.analysis.linter.verdict import doubts, log_verdict
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 
 
 def diagnosis_text(opened: Opened) -> str:
@@ -33,6 +33,8 @@ def diagnosis_text(opened: Opened) -> str:
         lines.append(log_verdict(opened.remarks))
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
+    if opened.populations:
+        lines.append(opened.populations.words)
     log = logged(opened.run)
     lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
@@ -54,11 +56,12 @@ def head_to_json(opened: Opened) -> dict[str, Any]:
         "thresholds_moved": opened.moved_limits or None,
         "log": log_verdict(opened.remarks),
         "left_out": left_out_json(opened.run.left_out),
+        "populations": opened.populations.to_json() if opened.populations else None,
         "not_seen": not_seen(opened.summary, opened.facts()),
     }
 
 
-def left_out_json(parts: Sequence[WrongRows]) -> list[dict[str, Any]]:
+def left_out_json(parts: Sequence[LeftOut]) -> list[dict[str, Any]]:
     """The rows that the numbers leave out: words, condition (SQL over a table) and share of the tokens."""
     return [{"rows": each.words, "where": each.where, "table": each.table, "share": each.share} for each in parts]
 

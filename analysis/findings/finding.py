@@ -6,7 +6,7 @@ from math import nan
 from typing import Any, NamedTuple
 
 from ratioscope.analysis.findings.plain import json_value
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.inert import hold_one_line
 from ratioscope.notes import Note, text_of
@@ -101,7 +101,7 @@ class Finding:
     """The name of the known cause that it names (`findings.cause`); "" for none."""
     place: str = ""
     """The part of the tokens that holds most of it, in words; "" where it is not one part's. It may quote the log."""
-    wrong_rows: WrongRows | None = None
+    wrong_rows: LeftOut | None = None
     """Of a check: the part of the rows that is wrong; of what `lint` returns, only where the others are judged without
     it."""
     rule: str = ""

@@ -20,7 +20,7 @@ from typing import Any
 from ratioscope.analysis.findings.evidence import Evidence
 from ratioscope.analysis.findings.finding import Example
 from ratioscope.analysis.findings.logged import Need
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 
 
 class Presence(StrEnum):
@@ -45,7 +45,7 @@ class MarkReading:
     examples: tuple[Example, ...] = ()
     place: str = ""
     """The part of the tokens that shows it: "server engine2", "7 of 40 prompts"."""
-    wrong_rows: WrongRows | None = None
+    wrong_rows: LeftOut | None = None
     """That part, where its values are none of the run's; None: they are, or nothing tells which rows it is."""
 
 

@@ -5,7 +5,7 @@ from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 
 _PATH = "the path from the sampler to the new policy"
 _RECOMPUTED = (
@@ -26,7 +26,7 @@ def listed(items: Sequence[str], separator: str = ", ") -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def judged_without(parts: Sequence[WrongRows]) -> str:
+def judged_without(parts: Sequence[LeftOut]) -> str:
     """Which rows the numbers of a run leave out, a sentence that may quote the log; "" for none."""
     if not parts:
         return ""

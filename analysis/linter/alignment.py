@@ -19,7 +19,7 @@ from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Floats, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 
 # Correlations rest on groups, not tokens; a shift must be this many standard errors (Fisher) better than no shift.
 STANDARD_ERRORS = 4.0
@@ -368,9 +368,7 @@ def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | N
         tuple(sorted(map(int, rows["step"].unique()))),
         (column,),
         tuple(Example(*map(int, row)) for row in rows[["step", "seq_id", "position"]].head(EXAMPLES).to_numpy()),
-        wrong_rows=WrongRows(
-            "first tokens, whose log-probabilities belong to other tokens", "position = 0", values=True
-        ),
+        wrong_rows=LeftOut("first tokens, whose log-probabilities belong to other tokens", "position = 0", values=True),
     )
 
 

@@ -20,7 +20,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import doubt
 from ratioscope.notes import Note
@@ -224,7 +224,7 @@ class LogEvidence(Evidence):
         """Sum of a count over all steps."""
         return self.once(f"total of {column}", lambda: int(self.groups[column].sum()))
 
-    def shares(self, parts: Sequence[WrongRows]) -> list[float]:
+    def shares(self, parts: Sequence[LeftOut]) -> list[float]:
         """Of each part, the share of the tokens that it leaves out beyond the parts before it."""
         if not parts or not self.n_rows:
             return []

@@ -10,7 +10,7 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import AGE, check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
-from ratioscope.analysis.runs.left_out import LOG_PROBABILITIES, WrongRows
+from ratioscope.analysis.runs.left_out import LOG_PROBABILITIES, LeftOut
 from ratioscope.run_format import schema
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
@@ -316,7 +316,7 @@ def sequence_rows(evidence: LogEvidence) -> list[Finding]:
 
 
 _REPEATED = ("step", "seq_id", "position")
-_COPIES = WrongRows(
+_COPIES = LeftOut(
     "rows that are there already, value for value",
     f"row_number() over (partition by {', '.join((*_REPEATED, 'token_id', *LOG_PROBABILITIES))}) > 1",
 )

@@ -20,7 +20,7 @@ from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.run_format import schema
 
 _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
@@ -412,7 +412,7 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
         evidence.all_steps,
         _columns(evidence),
         place=f"rank {worst['rank']:.0f}",
-        wrong_rows=WrongRows(
+        wrong_rows=LeftOut(
             f"rank {listed(far)}, whose log-probabilities belong to other tokens",
             f"rank in ({', '.join(far)})",
             schema.SEQUENCES.name,

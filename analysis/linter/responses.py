@@ -11,7 +11,7 @@ from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_wit
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.verdict import ranges
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.run_format import schema
 
 # Responses below this probability hardly come twice; so many pairs beyond so many times what chance allows.
@@ -85,13 +85,13 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     ]
 
 
-def _copies(evidence: LogEvidence, copies: pd.DataFrame) -> WrongRows | None:
+def _copies(evidence: LogEvidence, copies: pd.DataFrame) -> LeftOut | None:
     """The later ones of equal responses; None where a part of the responses was looked at."""
     if evidence.sampled > 1 or len(copies) > _MOST_COPIES:
         return None
     of_step = copies.groupby("step")["seq_id"].agg(list)
     where = " or ".join(f"step = {step} and seq_id in ({', '.join(map(str, ids))})" for step, ids in of_step.items())
-    return WrongRows(f"{len(copies):,} responses that are there already under another number", where, whole=True)
+    return LeftOut(f"{len(copies):,} responses that are there already under another number", where, whole=True)
 
 
 def _again(evidence: LogEvidence) -> Finding | None:
@@ -120,7 +120,7 @@ def _again(evidence: LogEvidence) -> Finding | None:
         (estimated("steps", len(steps)),),
         steps,
         ("step",),
-        wrong_rows=WrongRows(
+        wrong_rows=LeftOut(
             f"step{'s' * (len(steps) > 1)} {ranges(steps)}, with the rows of an earlier one",
             f"step in ({', '.join(map(str, steps))})",
             whole=True,

@@ -17,7 +17,7 @@ from ratioscope.analysis.linter.evidence import (
     steps_with,
 )
 from ratioscope.analysis.linter.sample import SAMPLER
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.run_format import schema
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
@@ -253,7 +253,7 @@ def _severity(evidence: LogEvidence, count: int) -> Severity:
     return Severity.CRITICAL if count > LARGEST_INVALID_SHARE * evidence.n_rows else Severity.WARNING
 
 
-def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, WrongRows | None]:
+def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftOut | None]:
     """Which rows are zero: all of them, one position, whole responses, or here and there; and the rows, where they can
     be told from sure tokens."""
     found = evidence.frame(
@@ -268,13 +268,13 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, Wrong
         return "the whole column", None
     if found["low"] == found["high"]:
         given = _not_sampled(evidence, fault, int(found["low"]))
-        first = WrongRows("first tokens, which were not sampled", "position = 0") if given else None
+        first = LeftOut("first tokens, which were not sampled", "position = 0") if given else None
         return f"always at position {int(found['low'])}{given}", first
     if found["whole"] == found["affected"]:
         other = "coalesce(logp_behavior_train, logp_current)" if column == "logp_behavior" else "logp_behavior"
         of_response = "over (partition by step, seq_id)"
         return f"{int(found['whole']):,} whole responses", _of_one_owner(evidence, f"{column} = 0", column, "0") or (
-            WrongRows(
+            LeftOut(
                 f"responses whose {column} is exactly 0 throughout, a placeholder",
                 f"bool_and({column} = 0) {of_response} and min({other}) {of_response} < {HALF}",
                 values=True,
@@ -287,7 +287,7 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, Wrong
     )["inside"].iloc[0]
     if beside > _IN_STRETCHES:
         beside_it = "over (partition by step, seq_id order by position)"
-        return f"in stretches of {int(found['affected']):,} responses, as where a tool's output is logged", WrongRows(
+        return f"in stretches of {int(found['affected']):,} responses, as where a tool's output is logged", LeftOut(
             f"stretches whose {column} is exactly 0",
             f"{column} = 0 and (coalesce(lag({column} = 0) {beside_it}, false) "
             f"or coalesce(lead({column} = 0) {beside_it}, false))",
@@ -376,11 +376,11 @@ def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
         (column,),
         evidence.rows_where(same := f"{column} = {float(first['value'])!r}::float"),
         wrong_rows=_of_one_owner(evidence, same, column, f"{first['value']:.4g}")
-        or WrongRows(f"those whose {column} is {first['value']:.4g}, a placeholder", same, values=True),
+        or LeftOut(f"those whose {column} is {first['value']:.4g}, a placeholder", same, values=True),
     )
 
 
-def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> WrongRows | None:
+def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> LeftOut | None:
     """The server, rank, adapter or environment all of whose tokens have a placeholder, and whose alone."""
     for name, title in OWNERS.items():
         if not evidence.log.has(f"sequences.{name}"):
@@ -394,7 +394,7 @@ def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> 
         if alike.any() and (of_level["share"][~alike] < _NONE_OF_IT).all() and (~alike).any():
             levels = of_level["level"][alike].dropna().tolist()
             quoted = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
-            return WrongRows(
+            return LeftOut(
                 f"{title} {listed(levels)}, whose {column} is {value}, a placeholder",
                 f"{name}::varchar in ({quoted})",
                 schema.SEQUENCES.name,

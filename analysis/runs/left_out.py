@@ -1,6 +1,6 @@
 """Rows of a log that are wrong, named by a condition, so that everything that reads the run leaves them out.
 
-rows = WrongRows("rank 2, whose log-probabilities belong to other tokens", "rank = 2", table="sequences")
+rows = LeftOut("rank 2, whose log-probabilities belong to other tokens", "rank = 2", table="sequences")
 rest = replace(run, left_out=(rows,))       # `relations(rest)` and `summarise(rest)` see the others only
 
 The files stay as they are: a run that was opened again has all of its rows.
@@ -16,8 +16,8 @@ LOG_PROBABILITIES = tuple(column.name for column in schema.TOKENS.columns if col
 
 
 @dataclass(frozen=True)
-class WrongRows:
-    """The part of a log's rows that a check found wrong."""
+class LeftOut:
+    """A part of the rows of a log that no reader sees: most often a check found them wrong."""
 
     words: str
     """The part and what is wrong with it, a noun with a clause: "rank 2, whose …"."""
@@ -46,7 +46,7 @@ class WrongRows:
         return f"coalesce(({found}), false)"
 
 
-def kept_rows(rows: str, table: schema.DeclaredTable, left_out: Sequence[WrongRows], sequences: str) -> str:
+def kept_rows(rows: str, table: schema.DeclaredTable, left_out: Sequence[LeftOut], sequences: str) -> str:
     """SQL of the rows of a table without the wrong ones.
 
     Args:

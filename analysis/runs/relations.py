@@ -25,7 +25,7 @@ from ratioscope.analysis.runs.columns import columns_with_values, counted, schem
 from ratioscope.analysis.runs.database import connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
-from ratioscope.analysis.runs.left_out import WrongRows, kept_rows
+from ratioscope.analysis.runs.left_out import LeftOut, kept_rows
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.run_format import schema
@@ -91,7 +91,7 @@ def create_views(
     tokens: Sequence[TableFile] = (),
     held: bool = False,
     held_out: bool = False,
-    left_out: Sequence[WrongRows] = (),
+    left_out: Sequence[LeftOut] = (),
 ) -> None:
     """Make `token` and `usable`, or `sequence`, of the rows of some files.
 

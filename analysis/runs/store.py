@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.errors import RatioscopeError, RunFormatError, first_line
 from ratioscope.run_format import schema
@@ -55,7 +55,7 @@ class Run:
     signature: str = field(default="", compare=False)
     status: str = field(default="", compare=False)
     """When it was opened: a run does not grow stale while somebody reads it."""
-    left_out: tuple[WrongRows, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     """Rows that are on disk and that no reader of the tables sees."""
 
     @cached_property

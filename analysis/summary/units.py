@@ -14,7 +14,7 @@ from math import ceil
 
 from ratioscope.analysis.runs.columns import counted
 from ratioscope.analysis.runs.files import TableFile
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.order_statistics import EXACT_TOKENS
 from ratioscope.storage.parquet import footer
@@ -42,7 +42,7 @@ class ScanUnit:
     """Of a part: its first and last seq_id; None is no end. No part: None."""
     part_of: int = 0
     """Of a part: how many tokens the whole has."""
-    left_out: tuple[WrongRows, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     """See `Run.left_out`."""
 
     def __hash__(self) -> int:

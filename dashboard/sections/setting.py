@@ -51,9 +51,12 @@ def origin(subject: Subject) -> list[Table]:
 
 
 def cautions(subject: Subject) -> list[Paragraph]:
-    """What holds for all numbers of the run, without the assumptions of `origin`, and for its limits."""
+    """What holds for all numbers of the run, without the assumptions of `origin`, which tokens they are of, and what
+    holds for its limits."""
     log = subject.log
     said = [text for text in log.cautions if text not in log.assumed]
+    both = subject.opened.populations
+    said += [both.words] if both else []
     return [Paragraph(text, small=True) for text in (*said, subject.opened.moved_limits) if text]
 
 

@@ -31,6 +31,8 @@ def explain(key: str) -> str:
     for label, text in (("unit", entry.unit), ("better", entry.better), ("read", entry.reading), ("do", entry.remedy)):
         if text:
             lines.append(f"  {label:<9} {text}")
+    if key in CATALOGUE:
+        lines.append(f"  of        {entry.population.value}")
     if entry.moment is Moment.SECOND:
         lines.append(f"  trust     unreliable when {entry.reliance} exceeds {MOST_RELIANCE:g}")
     if entry.spread:

@@ -34,7 +34,18 @@ QUICK = ("ls", "explain", "summarize", "check", "diagnose", "compare", "translat
 KEYS = {
     "ls": {"run", "name", "status", "algorithm", "steps", "created", "source", "problem"},
     "summarize": {"schema_version", "run", "steps"},
-    "diagnose": {"schema_version", "run", "thresholds", "thresholds_moved", "log", "lights", "not_seen", "findings"},
+    "diagnose": {
+        "schema_version",
+        "run",
+        "thresholds",
+        "thresholds_moved",
+        "log",
+        "left_out",
+        "populations",
+        "lights",
+        "not_seen",
+        "findings",
+    },
     "check": {"schema_version", "run", "thresholds_moved", "remarks"},
     "translate": {"schema_version", "run", "steps", "frameworks"},
     "compare": {

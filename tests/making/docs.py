@@ -21,10 +21,10 @@ from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.linter import CHECKS
-from ratioscope.catalogue import ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
+from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.dashboard.assistant.tools import TOOLS
 from ratioscope.dashboard.sections import MENU, SECTIONS
-from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment
+from ratioscope.metric import CURRENT, MOST_RELIANCE, SAMPLED, Metric, Moment, Population
 from ratioscope.notes import Kind
 from ratioscope.rules.filters import FILTERS
 from ratioscope.rules.gates import GATES
@@ -107,6 +107,8 @@ def _metric(metric: Metric) -> str:
         facts.append("a share")
     if needs(metric):
         facts.append(f"needs {needs(metric)}")
+    if metric.key in CATALOGUE and metric.population is not Population.SAMPLED:
+        facts.append(metric.population.value)
     if metric.moment is Moment.SECOND:
         facts.append(f"unreliable above {MOST_RELIANCE:g} in `{metric.reliance}`")
     if metric.spread:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis import RULES, RunEvidence, Severity
 from ratioscope.analysis.findings.finding import Finding, Number
-from ratioscope.analysis.runs.left_out import WrongRows
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -66,7 +66,7 @@ def remark_of(severity: Severity, column: str = "logp_current", steps: tuple[int
 
 def wrong_rows_of(share: float) -> Finding:
     """What the linter says of a rank with a share of the tokens, whose rows are left out."""
-    rows = WrongRows("rank 2, whose values are of others", "rank = 2", "sequences", share=share)
+    rows = LeftOut("rank 2, whose values are of others", "rank = 2", "sequences", share=share)
     return replace(remark_of(Severity.WARNING), wrong_rows=rows)
 
 
