@@ -1,6 +1,8 @@
 """What a run logs: every declared column with the share of rows that have it, values that are no numbers, and metrics
 that cannot be computed for want of a column."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pyarrow as pa
 
@@ -50,7 +52,7 @@ def impossible_values(run: Run, first: int | None = None, last: int | None = Non
         RatioscopeError: a file cannot be read any more.
     """
     floats = [column.name for column in schema.TOKENS.columns if pa.types.is_floating(column.type)]
-    with relations(run, first, last) as connection:
+    with relations(replace(run, left_out=()), first, last) as connection:
         # One pass finds the columns; few logs have any, and the causes cost a pass each.
         finite = {name: f"isfinite({name})" for name in floats} | {
             name: f"isfinite({name}) and {name} <= {schema.LARGEST_LOG_PROBABILITY}"

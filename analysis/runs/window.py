@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.store import Run, open_run
 
 FirstLast = tuple[int | None, int | None]
@@ -24,11 +25,14 @@ class Window:
     """Of the run's state (`store.signature`): another one when there is news."""
     first: int
     last: int
+    left_out: tuple[LeftOut, ...] = ()
+    """See `Run.left_out`."""
 
     @classmethod
     def of(cls, run: Run, first: int | None = None, last: int | None = None) -> "Window":
         """Steps of a run that is open; None is the first or last there is."""
-        return cls(run.folder, run.signature, 0 if first is None else first, run.last_step if last is None else last)
+        steps = 0 if first is None else first, run.last_step if last is None else last
+        return cls(run.folder, run.signature, *steps, run.left_out)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -46,7 +50,7 @@ class Window:
         Raises:
             RunFormatError: as `open_run`.
         """
-        return open_run(self.folder)
+        return replace(open_run(self.folder), left_out=self.left_out)
 
     def latest(self, n_tokens: "pd.Series[float]", tokens: int) -> "Window":
         """The latest of these steps that hold at most so many tokens together, at least one.

@@ -7,7 +7,7 @@ same_prompt_in(run, other, reading.logged, step=12) # the responses of another r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,11 +81,12 @@ class SequenceReading:
 
 
 def read_sequence(run: Run, step: int, seq_id: int) -> SequenceReading:
-    """A sequence of a step.
+    """A sequence of a step, also one whose rows the numbers leave out.
 
     Raises:
         RatioscopeError: the step has no such sequence, or the vocabulary cannot be read.
     """
+    run = replace(run, left_out=())
     group = group_of(run, step, seq_id)
     with relations(run, step, step) as connection:
         rows = connection.execute("select * from sequence where seq_id = ?", [seq_id]).df().to_dict("records")

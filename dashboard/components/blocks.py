@@ -48,7 +48,7 @@ class PageSubject(Subject):
         run = self.opened.run
         name = f"{function.__module__}.{function.__qualname__}"
         known = _computed(str(run.folder), name, arguments, options)
-        return known.get(run.signature, lambda: function(run, *arguments, **options))
+        return known.get((run.signature, run.left_out), lambda: function(run, *arguments, **options))
 
 
 @st.cache_resource(max_entries=400, show_spinner=False)

@@ -11,12 +11,16 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import kept
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.linter import CHECKS, Finding, lint
 from ratioscope.analysis.linter.columns import declared_columns, impossible_values, undefined_metrics
 from ratioscope.analysis.linter.verdict import log_verdict, ranges
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.views import linter as view
+from tests.analysis.linter.test_wrong_rows import rank_of_other_tokens
+from tests.cases.world import apply_loss, write
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import charts, sentences, visit
 from tests.making.runs import Step, write_run
@@ -60,6 +64,15 @@ def test_faults_are_found_counted_and_shown_with_their_rows(root: Path) -> None:
     assert found == {("logp_behavior", "NaN"): 1, ("logp_behavior", "-∞"): 1, ("logp_behavior", "above 0"): 1}
     examples = [frame.value for frame in at.dataframe if list(frame.value) == ["step", "seq_id", "position"]]
     assert (1, 0) in [tuple(frame.iloc[0][["step", "seq_id"]]) for frame in examples]
+
+
+@pytest.mark.parametrize("page", ["overview", "linter", "clipping", "staleness"])
+def test_every_page_says_which_rows_it_leaves_out(root: Path, page: str) -> None:
+    log, _ = rank_of_other_tokens()
+    opened = open_folder(write(apply_loss(log), root / "rank", "all"))
+    assert opened.run.left_out
+    at = visit(page, run="rank")
+    assert judged_without(opened.run.left_out) in [text.value for text in at.text]
 
 
 def test_impossible_values_are_those_of_the_columns(root: Path) -> None:

@@ -19,8 +19,10 @@ from ratioscope.analysis.linter.report import remarks_json, remarks_text
 from ratioscope.analysis.overview.lights import LOG, lights_of
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.sql import ask
 from ratioscope.analysis.summary.summary import summarise
+from ratioscope.analysis.tokens.reader import read_sequence
 from tests.cases.world import Call, Log, Shape, apply_loss, mixed, simulate, write
 
 Rows = NDArray[np.bool_]
@@ -242,5 +244,11 @@ def test_the_rest_keeps_what_it_is_asked_for_again(tmp_path: Path) -> None:
         with relations(run) as connection:
             ((n,),) = connection.execute("select count(*) from token").fetchall()
         assert n == summarise(run).values["n_tokens"].sum()
+    window = Window.of(rest, 3, 4)
+    with relations(window.run(), 3, 4) as connection:
+        ranks = connection.execute("select distinct rank from token join sequence using (step, seq_id)").fetchall()
+    assert (1,) not in ranks and len(ranks) == 3
+    wrong = whole.read("sequences").query("step == 3 and rank == 1").iloc[0]
+    assert len(read_sequence(rest, 3, int(wrong["seq_id"])).tokens) == wrong["n_tokens"]  # for who looks at it
     found = lint(rest, limits=Limits())
     assert [each.wrong_rows for each in found if each.wrong_rows] == list(rest.left_out)
