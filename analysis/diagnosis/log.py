@@ -111,6 +111,7 @@ def log_is_broken_in_part(evidence: RunEvidence) -> Finding | None:
 def rows_are_left_out(evidence: RunEvidence) -> Finding | None:
     """The linter found rows that are wrong, and the run is judged without them."""
     wrong = [remark for remark in evidence.remarks if remark.wrong_rows is not None]
+    wrong.sort(key=lambda remark: not remark.of_cause)  # a known cause says most
     parts = list(dict.fromkeys(remark.wrong_rows for remark in wrong if remark.wrong_rows is not None))
     if not 0 < sum(part.share for part in parts) < evidence.limits.left_out:
         return None

@@ -71,12 +71,14 @@ def lint(
         # Tokens are written first: those of later steps may have no sequences yet.
         last = max((file.name.last_step for file in run.files["steps"]), default=-1)
     remarks = _judged_without_wrong_rows(replace(run, left_out=()), first, last, progress, limits)
-    # What is left out explains nothing of the rest.
-    causes = [CAUSES[remark.of_cause] for remark in remarks if remark.of_cause and remark.wrong_rows is None]
-    explained = {name: each for each in causes for name in each.explains}
+    # What is left out explains nothing of the rest, nor the other way round.
+    explained = {
+        (name, remark.wrong_rows): CAUSES[remark.of_cause]
+        for remark in remarks if remark.of_cause for name in CAUSES[remark.of_cause].explains
+    }  # fmt: skip
     remarks = [
-        replace(remark, severity=Severity.NOTICE, do=f"Explained: {explained[remark.rule].words}.")
-        if remark.rule in explained and remark.is_problem and remark.wrong_rows is None
+        replace(remark, severity=Severity.NOTICE, do=f"Explained: {cause.words}.")
+        if remark.is_problem and (cause := explained.get((remark.rule, remark.wrong_rows)))
         else remark
         for remark in remarks
     ]

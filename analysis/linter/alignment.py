@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Floats, Sample
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.values import RESPONSE_OWNERS, constant_columns, is_one_of, zero_filled
 from ratioscope.analysis.runs.left_out import LeftOut
 
 # Correlations rest on groups, not tokens; a shift must be this many standard errors (Fisher) better than no shift.
@@ -35,6 +36,8 @@ _FAR, _STARTS = 0.5, 0.9
 _OFF_ONE = 0.05
 # Share of the repeated tokens whose values differ where all have noise.
 _EVERY = 0.9
+# By how much less a column goes with a right one where its values belong to other tokens; tokens of a part.
+UNCORRELATED, _FEWEST_TOKENS = 0.4, 100
 # A response's tokens have one value: all of them in this share of the responses.
 REPEATED = 0.9
 
@@ -344,7 +347,7 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
     return [
         _at_the_start(evidence, column, right)
         or _of_each_pass(evidence, column, right, known[column])
-        or _not_its_own(evidence, column, known[column])
+        or _not_its_own(evidence, column, known[column], right)
         for column in COLUMNS
         if column in off and column not in moved
     ] or passed("What differs inside shared states is shifted, zero or constant: see there.")
@@ -407,7 +410,7 @@ def _of_each_pass(evidence: LogEvidence, column: str, right: str, drawn: Drawn) 
     )
 
 
-def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn) -> Finding:
+def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn, right: str) -> Finding:
     repeated = share_repeated(evidence.sample, column)
     if repeated > REPEATED:
         said = (
@@ -434,7 +437,29 @@ def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn) -> Finding:
         ),
         evidence.all_steps,
         (column,),
+        wrong_rows=_uncorrelated_part(evidence, column, right),
     )
+
+
+def _uncorrelated_part(evidence: LogEvidence, column: str, right: str) -> LeftOut | None:
+    """The servers, ranks, adapters, environments or steps where a column does not go with one that is right, while it
+    does in most."""
+    for name, title in (RESPONSE_OWNERS | {"step": "step"}).items():
+        if name != "step" and not evidence.log.has(f"sequences.{name}"):
+            continue
+        owners = ", ".join(RESPONSE_OWNERS)
+        of_level = evidence.frame(
+            f"select {name}::varchar as level, corr(exp({column}::double), exp({right}::double)) as together "
+            f"from examined join (select distinct on (step, seq_id) step, seq_id, {owners} from sequence) "
+            f"using (step, seq_id) where {column} <= 0 and {right} <= 0 and isfinite({column}) and isfinite({right}) "
+            f"group by all having count(*) >= {_FEWEST_TOKENS} order by level"
+        ).dropna()
+        apart = of_level["together"].median() - of_level["together"] > UNCORRELATED
+        if 0 < apart.sum() < len(apart) / 2:
+            levels = of_level["level"][apart].tolist()
+            named = f"{title}{'s' if len(levels) > 1 and name == 'step' else ''} {listed(levels)}"
+            return LeftOut(f"{named}, whose log-probabilities belong to other tokens", *is_one_of(name, levels))
+    return None
 
 
 def share_repeated(sample: Sample, column: str) -> float:

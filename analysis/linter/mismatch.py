@@ -16,12 +16,13 @@ from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.frameworks.remedies import framework_of
+from ratioscope.analysis.linter.alignment import UNCORRELATED
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
+from ratioscope.analysis.linter.values import is_one_of
 from ratioscope.analysis.runs.left_out import LeftOut
-from ratioscope.run_format import schema
 
 _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
 # Log-probability above which both engines give 0 or nearly so, whatever they differ in.
@@ -37,8 +38,6 @@ _SUDDEN = 10
 """Times the usual distance: more than data grow older within a step."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
-_UNCORRELATED = 0.4
-"""By how much less sampler and trainer correlate on a rank whose values belong to other tokens."""
 
 
 def _differing(evidence: LogEvidence) -> pd.DataFrame | None:
@@ -389,7 +388,7 @@ def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=_UNCORRELATED)
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=UNCORRELATED)
 def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
     """Sampler and trainer agree on which tokens are likely, but for one rank: its values belong to other tokens."""
     found = evidence.frame(
@@ -404,7 +403,7 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
         return None
     worst = found.iloc[int(found["together"].argmin())]
     apart = float(found["together"].median() - worst["together"])
-    far = [f"{rank:.0f}" for rank in found["rank"][found["together"].median() - found["together"] > _UNCORRELATED]]
+    far = [f"{rank:.0f}" for rank in found["rank"][found["together"].median() - found["together"] > UNCORRELATED]]
     return MarkReading(
         apart,
         f"on rank {worst['rank']:.0f} the probabilities of sampler and trainer correlate {worst['together']:.2f}, on "
@@ -414,8 +413,7 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
         place=f"rank {worst['rank']:.0f}",
         wrong_rows=LeftOut(
             f"rank {listed(far)}, whose log-probabilities belong to other tokens",
-            f"rank in ({', '.join(far)})",
-            schema.SEQUENCES.name,
+            *is_one_of("rank", far),
         ),
     )
 

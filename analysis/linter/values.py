@@ -1,5 +1,6 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
+from collections.abc import Sequence
 from math import inf, sqrt
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
@@ -41,7 +42,7 @@ _IN_STRETCHES, _ONE_TOKEN = 0.4, 0.9
 _LEAST_PLACEHOLDER, _TIMES_NEXT = 0.05, 10
 _A_RESPONSE = 1.5
 # Who may have sampled or scored a response, by column.
-OWNERS = {"engine": "server", "rank": "rank", "adapter": "adapter", "environment": "environment"}
+RESPONSE_OWNERS = {"engine": "server", "rank": "rank", "adapter": "adapter", "environment": "environment"}
 # Shares of the tokens of an owner with a placeholder from which, and up to which, it is all or none of theirs.
 _ALL_OF_IT, _NONE_OF_IT = 0.99, 0.25
 # A smallest value that so many rows have, while another column spreads there, is a bound.
@@ -382,7 +383,7 @@ def _one_value(evidence: LogEvidence, column: str) -> Finding | None:
 
 def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> LeftOut | None:
     """The server, rank, adapter or environment all of whose tokens have a placeholder, and whose alone."""
-    for name, title in OWNERS.items():
+    for name, title in RESPONSE_OWNERS.items():
         if not evidence.log.has(f"sequences.{name}"):
             continue
         of_level = evidence.frame(
@@ -393,14 +394,15 @@ def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> 
         alike = of_level["share"] > _ALL_OF_IT
         if alike.any() and (of_level["share"][~alike] < _NONE_OF_IT).all() and (~alike).any():
             levels = of_level["level"][alike].dropna().tolist()
-            quoted = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
-            return LeftOut(
-                f"{title} {listed(levels)}, whose {column} is {value}, a placeholder",
-                f"{name}::varchar in ({quoted})",
-                schema.SEQUENCES.name,
-                values=True,
-            )
+            words = f"{title} {listed(levels)}, whose {column} is {value}, a placeholder"
+            return LeftOut(words, *is_one_of(name, levels), values=True)
     return None
+
+
+def is_one_of(column: str, levels: Sequence[str]) -> tuple[str, str]:
+    """The condition that a column of the responses has one of some values, and the table that it is of."""
+    quoted = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
+    return f"{column}::varchar in ({quoted})", schema.SEQUENCES.name
 
 
 def _clamped(evidence: LogEvidence, column: str) -> Finding | None:

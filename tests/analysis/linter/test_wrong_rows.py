@@ -44,18 +44,32 @@ def fresh_copy(log: Log) -> Log:
     return log
 
 
-def other_rows(log: Log, wrong: Rows) -> None:
-    """Give the trainer's values of some rows to others of them."""
+def other_rows(log: Log, wrong: Rows, columns: tuple[str, ...] = TRAINED) -> None:
+    """Give the values of some rows to others of them."""
     for step in log.steps["step"]:
         rows = np.flatnonzero((log.tokens["step"] == step) & wrong)
         moved = np.random.default_rng(int(step)).permutation(rows)
-        for name in TRAINED:
+        for name in columns:
             log.tokens[name][rows] = log.tokens[name][moved]
 
 
 def rank_of_other_tokens() -> tuple[Log, Rows]:
     log = fresh_copy(_stale())
     wrong = log.of_token("rank") == 1
+    other_rows(log, wrong)
+    return log, wrong
+
+
+def server_of_other_tokens() -> tuple[Log, Rows]:
+    log = fresh_copy(_stale())
+    wrong = log.of_token("engine") == "server-3"
+    other_rows(log, wrong, ("logp_behavior",))
+    return log, wrong
+
+
+def steps_of_other_tokens() -> tuple[Log, Rows]:
+    log = fresh_copy(_stale())
+    wrong = np.isin(log.tokens["step"], (3, 8))
     other_rows(log, wrong)
     return log, wrong
 
@@ -156,6 +170,8 @@ def batches_again() -> tuple[Log, Rows]:
 
 LOGS: dict[str, tuple[Callable[[], tuple[Log, Rows]], str]] = {
     "rank": (rank_of_other_tokens, "rank 1"),
+    "server": (server_of_other_tokens, "server server-3, whose log-probabilities belong to other tokens"),
+    "steps": (steps_of_other_tokens, "steps 3 and 8, whose log-probabilities belong to other tokens"),
     "zeros of a server": (server_without_values, "server server-2, whose logp_behavior is 0"),
     "constant of a server": (server_with_a_constant, "server server-1, whose logp_behavior is -2.5"),
     "scattered constant": (constant_here_and_there, "logp_behavior is -1"),
@@ -251,4 +267,4 @@ def test_the_rest_keeps_what_it_is_asked_for_again(tmp_path: Path) -> None:
     wrong = whole.read("sequences").query("step == 3 and rank == 1").iloc[0]
     assert len(read_sequence(rest, 3, int(wrong["seq_id"])).tokens) == wrong["n_tokens"]  # for who looks at it
     found = lint(rest, limits=Limits())
-    assert [each.wrong_rows for each in found if each.wrong_rows] == list(rest.left_out)
+    assert {each.wrong_rows for each in found if each.wrong_rows} == {*rest.left_out}
