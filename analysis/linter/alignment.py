@@ -281,7 +281,8 @@ def placeholders(evidence: LogEvidence) -> list[Finding]:
             spread = max(
                 (float(np.nanstd(other[here])) for other in others if np.isfinite(other[here]).any()), default=0.0
             )
-            if share < MANY_PLACED or elsewhere > SOME_ELSEWHERE or spread < LEAST_SPREAD:
+            # Where a 0 stands for a missing value is for `zero_filled` to say.
+            if value > -1e-3 or share < MANY_PLACED or elsewhere > SOME_ELSEWHERE or spread < LEAST_SPREAD:
                 continue
             remarks.append(
                 Finding(
@@ -295,6 +296,12 @@ def placeholders(evidence: LogEvidence) -> list[Finding]:
                     tuple(
                         Example(*map(int, row))
                         for row in sample.rows[here][["step", "seq_id", "position"]].head(EXAMPLES).to_numpy()
+                    ),
+                    wrong_rows=LeftOut(
+                        f"{place} tokens, whose {column} is {value:.4g}, a placeholder",
+                        f"{column} = {value!r}::float and position = "
+                        + ("0" if place == "first" else "max(position) over (partition by step, seq_id)"),
+                        values=True,
                     ),
                 )
             )
