@@ -106,10 +106,14 @@ def clip_never_binds(evidence: RunEvidence) -> Finding | None:
             + (", which is 1 in the single gradient pass" if evidence.setup.passes == 1 else "")
             + ": stale data go unchecked."
             if gate and gate.judged is Judged.STEP
-            else ": the clip looks at something else, such as π_θ/π_k, or only at tokens whose advantage fits."
+            else ". A clip at the ratio to the sampler stops such tokens where the advantage fits."
+            if gate
+            else ". The manifest names no clip."
         ),
         do="Put the sampler's log-probs into the clip's denominator"
-        + ("." if evidence.setup.drops_stale else ", or drop tokens with |ρ - 1| > ε_stale."),
+        + ("." if evidence.setup.drops_stale else ", or drop tokens with |ρ - 1| > ε_stale.")
+        if gate
+        else "Name the loss's clip in the manifest (algorithm.parts.gate), and log clip_side.",
         source="S0 5.4, 5.6; S3 B.3",
         limit=0.0,
     )

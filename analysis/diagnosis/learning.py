@@ -56,9 +56,7 @@ def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
     )
 
 
-_TOO_HARD = (
-    "Easier prompts, a less sparse reward, or more responses per prompt; first check whether the policy collapsed."
-)
+_TOO_HARD = "Take easier prompts, or more responses per prompt."
 _FEWEST_GROUPS = 10
 _CLEARLY = 0.7
 """Of the groups without a signal: so many have the same cause."""
@@ -72,16 +70,16 @@ def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str,
     again = " Dynamic sampling samples again until a group has a signal." if samples_again else ""
     if rewards is None:
         return (
-            "Rewards are not logged: the prompts may be too easy or too hard, or the advantages vanish otherwise.",
-            f"Log the reward, which tells these apart.{again}",
+            "Rewards are not logged, so whether responses of a group earn the same is unknown.",
+            f"Log the reward of each response.{again}",
             False,
         )
     found = rewards[rewards["step"].isin(steps.index)]
     groups, equal = len(found), found[found["lowest"] == found["highest"]]
     if len(equal) < evidence.limits.zero_signal / 2 * groups:
         return (
-            f"The rewards differ in {percent(1 - len(equal) / groups)} of the groups of these steps: advantages are 0 "
-            "for another reason, such as a filter, a mask or the way they are normalised.",
+            f"The rewards differ in {percent(1 - len(equal) / groups)} of the groups of these steps, so equal rewards "
+            "do not explain advantages of 0.",
             "Compare the logged advantages with the rewards of their groups.",
             False,
         )
@@ -94,6 +92,9 @@ def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str,
     if easy > _CLEARLY:
         return f"{shares}: these prompts are too easy now.", f"Take harder prompts.{again}", True
     if hard > _CLEARLY:
+        fall = fall_seen(evidence)
+        if fall is not None and (steps.index >= fall.found).mean() > _CLEARLY:
+            return f"{shares}, nearly all since the fall at step {fall.found}.", "Undo the fall first.", False
         return f"{shares}: these prompts are too hard.", _TOO_HARD, False
     return f"{shares}: some prompts are too easy, others too hard.", f"Take prompts in between.{again}", False
 
@@ -128,7 +129,8 @@ def entropy_has_collapsed(evidence: RunEvidence) -> Finding | None:
         "it explores less.",
         do="If learning stalls: "
         + ("raise the upper clip bound (clip-higher), " if evidence.setup.has_upper_bound else "")
-        + "add an entropy bonus or a KL penalty, or raise the temperature and log the log-probs at that temperature.",
+        + "add an entropy bonus or a KL penalty"
+        + ("." if evidence.setup.offline else ", or raise the temperature and log the log-probs at that temperature."),
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,
     )

@@ -81,8 +81,8 @@ def _where_from(facts: Facts) -> str:
     share = facts.medians["top1pct_share"]
     if facts.few_dominate:
         return (
-            f"The top 1% of the tokens carries {percent(share)} of Σρ² (median): a few very large ratios dominate the "
-            "variance of importance-weighted means and hardly change total variation."
+            f"The top 1% of the tokens carries {percent(share)} of Σρ² (median): large ratios of few tokens "
+            "make the variance, and change total variation little."
         )
     length = facts.medians["response_length"]
     over = "" if isnan(length) else f" of {length:.0f} tokens (median)"

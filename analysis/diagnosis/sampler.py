@@ -124,7 +124,10 @@ def _finding(evidence: RunEvidence, found: Following, steps: "pd.Series[float]",
 
 
 def _find_out(evidence: RunEvidence) -> str:
-    """What would tell the causes apart, of what is not logged yet."""
+    """What a known cause needs, else what would tell the causes apart, of what is not logged yet."""
+    for remark in evidence.remarks:
+        if remark.rule == "mismatch_cause" and remark.of_cause:
+            return remark.do
     recomputed = evidence.values[Cause.ENGINE.key].notna().any()
     return _CHECKSUM + ("" if recomputed else _RECOMPUTE) + _LOOK
 
@@ -138,15 +141,13 @@ def _why(evidence: RunEvidence, *, grown: bool) -> str:
         )
     if linted := evidence.linted("temperature"):
         return f"The linter says why: {linted}"
-    if grown:
-        return (
-            "Weights never arrived at the sampler, or the logged version is wrong; or it is another engine, whose "
-            "difference has grown from almost nothing."
-        )
-    return (
-        "It is so from the start of this log: an engine that differs explains that, and so do weights that had stopped "
-        "arriving before, or a wrong version."
-    )
+    for remark in evidence.remarks:
+        if remark.rule == "mismatch_cause" and remark.of_cause:
+            return f"{remark.sentence} {remark.why}"
+    known = evidence.values[Cause.ENGINE.key].notna().any()
+    part = "The distance from the recomputed version" if known else "The distance"
+    since = "has grown from almost nothing" if grown else "is there since the start of this log"
+    return f"{part} {since}; whether weights, labels or engine differ is open."
 
 
 def _of_reference(evidence: RunEvidence) -> tuple[Number, ...]:

@@ -1,12 +1,14 @@
 """How far the data are from the policy before the update starts, in total variation and in KL (S0 5.6)."""
 
 import numpy as np
+import pandas as pd
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
 
 _LEAST_THIRD = 10
@@ -54,17 +56,28 @@ def staleness_is_growing(evidence: RunEvidence) -> Finding | None:
         if facts.fresh
         else "The data grow older: the version lag rises too."
         if older
-        else "Each update moves the policy further, the data grow older, or the engines drift apart: versions are not "
-        "logged."
+        else "Versions are not logged, so whether the data grow older is unknown." + _grown(evidence, middle, last)
         if unknown
-        else "The data are no older than before: each update moves the policy further, or the engines drift apart.",
+        else "The data are no older than before." + _grown(evidence, middle, last),
         do=evidence.setup.align
         if facts.fresh
         else evidence.setup.fresher(facts)
-        + ("" if older or unknown else f" The data grow no older: {_lower_first(evidence.setup.smaller_updates)}."),
+        + ("" if older or unknown else f" The data grow no older: {_lower_first(evidence.setup.smaller_updates)}.")
+        + (" Log behavior_version, which tells the age of the data." if unknown else ""),
         source="S0 5.6, S3 3",
         limit=limit,
     )
+
+
+def _grown(evidence: RunEvidence, middle: "pd.Series[float]", last: "pd.Series[float]") -> str:
+    """Which parts of it grew as well, update and engine; a sentence with its space, or none."""
+    told = []
+    for key, name in (("u_k", "updates"), (Cause.ENGINE.key, "the engine's part")):
+        before, after = (evidence.values[key].reindex(part.index).mean() for part in (middle, last))
+        if after > evidence.limits.staleness_growth * before:
+            told.append(f"{name} grew from {number(before, digits=2)} to {number(after, digits=2)}")
+    text = " and ".join(told)
+    return f" {text[0].upper()}{text[1:]}." if told else ""
 
 
 @rule("staleness_high", order=130, page="drift", group=Group.STALENESS, words="high staleness", another_rule=True)
@@ -79,8 +92,8 @@ def staleness_is_high(evidence: RunEvidence) -> Finding | None:
     if not facts.fresh and values["version_lag"].notna().any():
         lag, lag_in_excess = values["version_lag"], values["version_lag"].loc[excess.index].mean()
         updates = "update" if f"{lag_in_excess:.2g}" == "1" else "updates"
-        why += f" The batches concerned were sampled {lag_in_excess:.2g} {updates} earlier on average"
-        why += f" (all batches: {lag.mean():.2g})." if lag_in_excess > 1.2 * lag.mean() else "."
+        why += f" The batches concerned were sampled {number(lag_in_excess, digits=2)} {updates} earlier on average"
+        why += f" (all batches: {number(lag.mean(), digits=2)})." if lag_in_excess > 1.2 * lag.mean() else "."
         drift = values["u_k"].loc[excess.index].mean()
         if cause is not Cause.ENGINE and np.isfinite(drift):
             why += f" The policy moves {drift:.2g} per update there, and age adds such moves up."
@@ -122,10 +135,9 @@ def kl_is_high(evidence: RunEvidence) -> Finding | None:
             evidence.median("kl_k3", excess.index),
             evidence.latest("kl_k1"),
         ),
-        why="The distance that staleness measures in probability, seen in log-probability: KL also counts how "
-        "unlikely the sampled tokens have become.",
-        do="Bring the policy back to its data, as for staleness; where that is small, look for few tokens that have "
-        "become very unlikely.",
+        why="KL counts how unlikely sampled tokens have become, too: the smallest ratio is "
+        f"{number(float(evidence.values['ratio_min'].loc[excess.index].min()))}.",
+        do=evidence.setup.closer(evidence.facts),
         source="verl, documented health limits of rollout correction",
         limit=limit,
     )

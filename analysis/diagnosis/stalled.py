@@ -67,7 +67,7 @@ _LEAST_GAIN = 0.1
 
 cause(
     "learning_rate_zero", Family.STALL, "The learning rate is 0", requires=(learning_rate_is_zero,),
-    do="Look at the schedule's number of steps, and at what a resumed run restores of it.", source="S0 5.2",
+    do="Look at the learning rate's schedule: warm-up, number of steps, end.", source="S0 5.2",
 )  # fmt: skip
 cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",

@@ -15,10 +15,22 @@ from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import ENGINE_DEFAULTS, TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.findings.words import tv_text
-from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
+from ratioscope.analysis.linter.noise_floor import HEALTHY_TV, TIMES_PRECISION
+from ratioscope.analysis.linter.signatures import LARGEST_SHARE_ABOVE
 from ratioscope.run_format.schema import DROPPED
 
 _OF_ROWS = ("own_token", "zero_filled", "constant_columns", "shifted", "placeholders")
+_OF_THE_DENOMINATOR = (
+    "drawn_as_logged",
+    "temperature",
+    "recomputed",
+    "copied_columns",
+    "swapped",
+    "shifted",
+    "versions",
+)
+"""Checks that tell why a denominator is not the probability that tokens were drawn with."""
+_FORMAT = {"dtype": ENGINE_DEFAULTS["dtype"]}
 _SAME_TEMPERATURE = "Divide the trainer's logits by the sampler's temperature. "
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
@@ -62,7 +74,8 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
         return None
     worst = step_of(steps.idxmax())
     unsure = facts.fresh and not values[Cause.ENGINE.key].notna().any()
-    doubt = " Or the log is wrong: versions say that every batch is the policy's own." * unsure
+    doubt = " All of it counts as the engine's because the logged versions call every batch fresh." if unsure else ""
+    why, do = _origin(evidence)
     return Finding(
         severity=severity,
         sentence=sentence,
@@ -74,12 +87,37 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
             evidence.median("u_k", steps.index),
             *_floors(evidence),
         ),
-        why="The same weights give other probabilities in the sampler: number format, kernels, or decoding "
-        f"transforms{_settings(evidence, ENGINE_DEFAULTS)}. Fresher weights do not remove that.{doubt}",
-        do=evidence.setup.align,
+        why=f"{why}{doubt}",
+        do=do,
         source="S0 7.1, 7.2; S1 6.2; NeMo-RL, alert on token_mult_prob_error",
         limit=limit,
     )
+
+
+def _origin(evidence: RunEvidence) -> tuple[str, str]:
+    """Where the engine's difference comes from and what to do, by the signs that this log has of it."""
+    for remark in evidence.remarks:
+        if remark.rule == "mismatch_cause" and remark.of_cause:
+            return f"{remark.sentence} {remark.why}", remark.do
+    if tempered := evidence.linted("temperature"):
+        return tempered, f"{_SAME_TEMPERATURE.strip()}"
+    measured, stated = evidence.engine.mean, unusual(_sampler(evidence), _FORMAT)
+    of_format = {key: value for key, value in _floor_values(evidence).items() if value > measured / TIMES_PRECISION}
+    place = next((remark.why for remark in evidence.remarks if remark.rule == "on_policy_ratio"), "")
+    if cut := next((each for each in evidence.remarks if each.rule == "truncated_support" and each.severity), None):
+        return cut.sentence, cut.do
+    if "noise_floor_dtype" in of_format:
+        why = f"Two number formats in the trainer alone differ by {number(of_format['noise_floor_dtype'])}."
+        return why, f"Use one number format in sampler and trainer{evidence.setup.keep_denominator}."
+    if stated:
+        why = f"The manifest states {stated} for the sampler. {place}".strip()
+        return why, f"Run sampler and trainer in one number format{evidence.setup.keep_denominator}."
+    why = place or "No server, prompt, position or other part of the tokens that is logged holds most of it."
+    if not evidence.remarks:
+        why = "The log was not checked for a cause."
+    if "noise_floor_dtype" not in _floor_values(evidence):
+        return why, "Log noise_floor_dtype: it tells whether the number format alone makes such a difference."
+    return why, "Recompute some responses in both engines and compare their logits."
 
 
 def _engine_against_age(facts: Facts) -> str:
@@ -89,16 +127,23 @@ def _engine_against_age(facts: Facts) -> str:
 
 def _noise_floor(evidence: RunEvidence) -> float:
     """What two passes over the same weights differ by; 0 where that was not measured."""
-    return max((floor.value for floor in _floors(evidence)), default=0.0)
+    return max(_floor_values(evidence).values(), default=0.0)
+
+
+_FLOORS = {
+    "noise_floor_shape": "noise floor, other batch shapes (median)",
+    "noise_floor_dtype": "noise floor, other number format (median)",
+}
+
+
+def _floor_values(evidence: RunEvidence) -> dict[str, float]:
+    """The measured floors by column, medians over the steps."""
+    columns = {key: evidence.summary.steps[key].dropna() for key in _FLOORS if key in evidence.summary.steps}
+    return {key: float(floor.median()) for key, floor in columns.items() if len(floor)}
 
 
 def _floors(evidence: RunEvidence) -> tuple[Number, ...]:
-    labels = {
-        "noise_floor_shape": "noise floor, other batch shapes (median)",
-        "noise_floor_dtype": "noise floor, other number format (median)",
-    }
-    columns = {key: evidence.summary.steps[key].dropna() for key in labels if key in evidence.summary.steps}
-    return tuple(Number(labels[key], float(floor.median())) for key, floor in columns.items() if len(floor))
+    return tuple(Number(_FLOORS[key], value) for key, value in _floor_values(evidence).items())
 
 
 @rule("truncated_support", order=90, page="engine", group=Group.STALENESS, of_the_sampler=True)
@@ -114,8 +159,13 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
     missing = 1 - mean.loc[below.index]
     worst = step_of(missing.idxmax())
     dropped, tempered = _dropped(evidence).sum().sum() > 0, evidence.linted("temperature")
+    cut = _truncation(evidence)
     smoothing = smoothing_of(evidence.run.manifest.sampler) if evidence.run else 0.0
-    draws = "rarely draws" if smoothing else "never draws"
+    settings = _settings(evidence, TRUNCATION)
+    told = f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler "
+    told += "rarely draws" if smoothing else "never draws"
+    if not (smoothing or settings or cut):
+        told = f"the tokens drawn make up about {percent(1 - missing.median())} of the policy's probability"
     if dropped:
         why = "Tokens were dropped after sampling; what is left is not a sample of the sampler's policy."
     elif smoothing:
@@ -123,20 +173,17 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
             f"The sampler draws tokens outside of its truncation{_settings(evidence, TRUNCATION)} "
             f"{number(1 / smoothing)} times less often than the policy: few of them are in the log."
         )
-    elif settings := _settings(evidence, TRUNCATION):
+    elif settings:
         why = f"The sampler excludes tokens that the policy can produce{settings}."
+    elif cut:
+        why = cut
     else:
-        why = (
-            "The sampler excludes tokens that the policy can produce (top-p, top-k), its log-probs are too high, or "
-            "the "
-        )
-        why += "mass sits in tokens that are too rare to have been sampled."
+        why = "The ratios alone do not tell tokens that are left out from sampler's log-probs that are too high."
     if tempered:
         why = f"A temperature leaves the mean ratio at 1, so that it is not all: {_small(why)}"
     return Finding(
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
-        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: "
-        f"about {percent(missing.median())} of the policy's probability lies on tokens that the sampler {draws}.",
+        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: {told}.",
         metric="ratio_mean",
         steps=steps_of(below),
         numbers=(
@@ -146,11 +193,39 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
         ),
         why=why,
         do=_SAME_TEMPERATURE * bool(tempered)
-        + "Read the bounded staleness: the plain one misses half of that mass. Sample without top-p and top-k, or "
-        + (f"raise smoothing ({number(smoothing)} now)." if smoothing else "smooth the sampler's probabilities."),
+        + "Read the bounded staleness: the plain one misses half of that mass. "
+        + _whole_support(evidence, smoothing, cut=bool(cut or settings), dropped=dropped),
         source="S0 7.3; docs/metrics.md, identities",
         limit=1.0,
     )
+
+
+def _truncation(evidence: RunEvidence) -> str:
+    """The sign of a truncation: on the same weights the linter finds it; without them, hardly a ratio is above 1, which
+    age, another engine or a temperature would move either way. Empty: none."""
+    for remark in evidence.remarks:
+        if remark.rule == "truncated_support" and remark.severity:
+            return remark.sentence
+    up = evidence.share_above
+    if not up <= LARGEST_SHARE_ABOVE:
+        return ""
+    return (
+        f"Only {percent(up)} of the log-ratios that differ from 0 are positive: the sampler leaves tokens out, as "
+        "top-k and top-p do."
+    )
+
+
+def _whole_support(evidence: RunEvidence, smoothing: float, *, cut: bool, dropped: bool) -> str:
+    """How the sampler comes to draw what the policy can; where no truncation is known, what would tell it."""
+    if smoothing:
+        return f"Sample without truncation, or raise smoothing ({number(smoothing)} now)."
+    if cut:
+        return "Sample without truncation, or smooth the sampler's probabilities."
+    if dropped:
+        return "Log the dropped tokens, too, to judge the sampler by all that it drew."
+    if not evidence.values[Cause.ENGINE.key].notna().any():
+        return "Log logp_behavior_train: on the same weights truncation lowers every ratio."
+    return "State top_p and top_k of the sampler in the manifest."
 
 
 def _small(sentence: str) -> str:
@@ -187,12 +262,22 @@ def denominator_is_wrong(evidence: RunEvidence) -> Finding | None:
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(evidence.number("ratio_mean", worst, "worst"), evidence.median("ratio_mean_z", steps.index)),
-        why=f"{evidence.sampled} is not the probability with which the token was drawn: temperature or top-p left out, "
-        "another version's weights, or tokens selected after sampling.",
+        why=_not_drawn_with(evidence),
         do="Log the sampler's own log-probs after its decoding transforms, at sampling time, and train against those.",
         source="S0 7.3; verl, documented health limits of rollout correction",
         limit=high if extreme and steps.loc[worst] > 1 else low if extreme else 1.0,
     )
+
+
+def _not_drawn_with(evidence: RunEvidence) -> str:
+    """What is known of a denominator that is not the sampler's: what the linter found, or that tokens were dropped."""
+    why = f"{evidence.sampled} is not the probability with which the kept tokens were drawn."
+    signs = filter(None, map(evidence.linted, _OF_THE_DENOMINATOR))
+    if sign := next(signs, ""):
+        return f"{why} {sign}"
+    if _dropped(evidence).sum().sum() > 0:
+        return f"{why} Tokens were selected after sampling, which moves the mean, too."
+    return why
 
 
 @rule("survivor_bias", order=100, page="drift", group=None)
@@ -224,7 +309,8 @@ def survivors_are_biased(evidence: RunEvidence) -> Finding | None:
         if by_ratio
         else "Responses are chosen after they were sampled, so means over what is left (ratio, reward, staleness) "
         "are not means under the sampler.",
-        do="Judge the sampler by what it sampled, not by what was kept: make the data fresher until little is dropped."
+        do="Judge the sampler by what it sampled, not by what was kept. "
+        + evidence.setup.against_staleness(evidence.facts)
         if by_ratio
         else "Compare rewards of runs with other selections by evaluation accuracy, not by training reward.",
         source="S0 5.6, 7.3; S3 section 4.3",
@@ -241,5 +327,10 @@ def _dropped(evidence: RunEvidence) -> pd.DataFrame:
 
 def _settings(evidence: RunEvidence, usual: Mapping[str, object]) -> str:
     """The sampler's settings that are not the usual ones, in brackets; empty when there are none."""
-    told = unusual(evidence.run.manifest.sampler if evidence.run else {}, usual)
+    told = unusual(_sampler(evidence), usual)
     return f" ({told})" if told else ""
+
+
+def _sampler(evidence: RunEvidence) -> Mapping[str, object]:
+    """The sampler's settings in the manifest."""
+    return evidence.run.manifest.sampler if evidence.run else {}

@@ -7,7 +7,7 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Concern, heavy_tails
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.catalogue import CATALOGUE
 
 _KEEP = "Keep to ratios of tokens. "
@@ -37,10 +37,11 @@ def tail_is_heavy(evidence: RunEvidence) -> Finding | None:
             ),
             Number("largest ratio", float(values["ratio_max"].loc[excess.index].max())),
         ),
-        why="A few tokens that the sampler found unlikely have become likely, and dominate importance-weighted sums."
+        why=f"The policy gives some tokens up to {number(float(values['ratio_max'].loc[excess.index].max()))} × the "
+        "probability that the sampler gave them."
         + (" Total variation does not show it." if evidence.facts.is_small else "")
         + (
-            " This loss has no such sums: what suffers are the numbers that describe it."
+            " This loss multiplies by no ratio: what suffers are the numbers that describe it."
             if evidence.setup.weighted is False
             else evidence.setup.bounded_words
         ),
@@ -127,8 +128,7 @@ def sequences_are_a_trap(evidence: RunEvidence) -> Finding | None:
             evidence.median("ess_seq", trap.index),
             evidence.median("ess_token", trap.index),
         ),
-        why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here; a moderate spread of each "
-        f"token is enough.{evidence.setup.bounded_words}",
+        why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here.{evidence.setup.bounded_words}",
         do="Use token ratios, the geometric mean (GSPO), or a truncated product."
         if uses_them
         else "Nothing, while the weight stays bounded."
@@ -148,7 +148,4 @@ def _before_sequence_ratios(evidence: RunEvidence) -> str:
         else _KEEP * (not biased)
     )
     which = "untruncated sequence ratios (seq_is)" if biased else "sequence ratios (seq_is, seq_tis)"
-    return (
-        f"{opening}Before a change to {which} shorten the responses, bring the data closer, or use the geometric mean "
-        "(GSPO)."
-    )
+    return f"{opening}In place of {which} take the geometric mean (GSPO)."

@@ -186,12 +186,20 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
         next((sign.reading.steps for sign in speaking if sign.reading.steps), ()),
         leading.cause.columns or tuple(dict.fromkeys(name for sign in speaking for name in sign.reading.columns)),
         next((sign.reading.examples for sign in speaking if sign.reading.examples), ()),
-        why=f"{len(speaking)} of {n_marks} signs: {'; '.join(clauses[:_MOST_CLAUSES])}.",
+        why=_signs(leading, clauses[1:_MOST_CLAUSES], len(speaking), n_marks),
         source=", ".join(leading.cause.reports) or leading.cause.source,
         of_cause=leading.cause.name,
         place=next((sign.reading.place for sign in speaking if sign.reading.place), ""),
         wrong_rows=next((sign.reading.wrong_rows for sign in speaking if sign.reading.wrong_rows), None),
     )
+
+
+def _signs(of: Suspect, others: Sequence[str], present: int, known: int) -> str:
+    """How many signs speak for a cause, those that the sentence does not name, and that none speaks against it."""
+    looked = sum(sign.known for sign in of.of(of.cause.refutes))
+    text = f"{present} of {known} sign{'s' if known > 1 else ''}"
+    text += f": {'; '.join(others)}" if others else ""
+    return f"{text}; none of {looked} against." if looked > 1 else f"{text}."
 
 
 def deciding(found: Sequence[Suspect]) -> tuple[str, ...]:

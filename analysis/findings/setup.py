@@ -154,8 +154,12 @@ class Setup:
     @property
     def align(self) -> str:
         """The remedy of another engine. Sentences."""
-        keep = "" if self.weighted is False and self.stops is False else _DENOMINATOR
-        return f"Align number format and decoding of both engines{keep}: fresher weights do not remove this."
+        return f"Align both engines, see Engine{self.keep_denominator}: fresher weights do not remove this."
+
+    @property
+    def keep_denominator(self) -> str:
+        """What stays right while two engines differ, for a loss that uses the ratio. A clause, or none."""
+        return "" if self.weighted is False and self.stops is False else _DENOMINATOR
 
     @property
     def truncate(self) -> str:

@@ -38,6 +38,8 @@ _OFF_ONE = 0.05
 _EVERY = 0.9
 # By how much less a column goes with a right one where its values belong to other tokens; tokens of a part.
 UNCORRELATED, _FEWEST_TOKENS = 0.4, 100
+_CHANCE = 1e-3
+_BORDERS = "Put a border between packed responses: the first token is scored behind the response before it."
 # A response's tokens have one value: all of them in this share of the responses.
 REPEATED = 0.9
 
@@ -51,6 +53,9 @@ _LABELS = (
     "sampler and in "
     "the trainer alike."
 )
+
+
+_ENTROPY = "Log the entropy of the distribution that the token was drawn from: that of the logits one position before."
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,7 @@ def _shift(evidence: LogEvidence, column: str, by: int) -> Finding:
         f"{best} at the neighbouring position and {found.here[column, best]:.2f} at their own{_sampled(evidence)}"
         + ".",
         Severity.WARNING if column in BESIDE else Severity.CRITICAL,
-        _LABELS,
+        _ENTROPY if column == "entropy" else _LABELS,
         (
             estimated("correlation with the neighbour", found.there[column, best]),
             estimated("correlation in place", found.here[column, best]),
@@ -369,11 +374,15 @@ def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | N
     if wrong.sum() < _STARTS * apart.sum() or wrong.sum() < FEWEST_GROUPS:
         return None
     rows = sample.rows[wrong]
+    # Behind nothing there is no other response to be scored behind: of packed rows a step's first one is right.
+    leads = begins & ~sample.rows["step"].duplicated().to_numpy()
+    chance = (1 - wrong.sum() / begins.sum()) ** leads.sum()
+    packed = not (wrong & leads).any() and chance < _CHANCE
     return Finding(
         f"{column} is wrong at the first token of {percent(wrong.sum() / begins.sum())} of the responses: it does not "
-        f"follow {right} there, as a value of other tokens would not.",
+        f"follow {right} there" + (", but where no response is logged before it." if packed else "."),
         Severity.WARNING,
-        "Look at the borders of packed responses: the first token is scored by what is before it.",
+        _BORDERS if packed else f"Recompute these tokens from their prompt alone: {right} is right there.",
         (estimated("share of the rows", wrong.sum() / len(sample)),),
         tuple(sorted(map(int, rows["step"].unique()))),
         (column,),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.setup import TRUNCATION, unusual
 from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -28,10 +29,19 @@ _LARGEST_GROUP = 0.25
 # Nats of -logp_current for a nat of entropy: 1, and about 0 where entropies stand at other tokens.
 LEAST_SLOPE = 0.5
 
-_RAW = (
-    "Log the probabilities that the sampler drew with, after temperature, top-k and top-p (vLLM: logprobs_mode = "
-    "processed_logprobs), or sample at temperature 1 without truncation."
-)
+_PROCESSED = "Log the probabilities that the sampler drew with (vLLM: logprobs_mode = processed_logprobs)"
+
+
+def _decoding(evidence: LogEvidence) -> str:
+    """The sampler's decoding that the manifest states, "temperature 0.7, top_p 0.9"; empty: it is the plain policy."""
+    return unusual(evidence.run.manifest.sampler, {"temperature": 1.0, **TRUNCATION})
+
+
+def _raw(evidence: LogEvidence) -> str:
+    """What to log in place of what the tokens were not drawn with."""
+    if _decoding(evidence):
+        return f"{_PROCESSED}, or sample at temperature 1 without truncation."
+    return f"{_PROCESSED}, and state temperature, top_k and top_p of the sampler in the manifest."
 
 
 @check(order=210, needs=(*STATES, ("logp_behavior",)), page="ratios")
@@ -67,20 +77,17 @@ def drawn_as_logged(evidence: LogEvidence) -> list[Finding]:
             *numbers,
         )
     more = "more" if found.excess > 0 else "less"
-    why = (
-        "the sampler's distribution is sharper than what was logged, as with raw log-probabilities of a sampler with a "
-        "temperature below 1, top-k or top-p"
-        if found.excess > 0
-        else "the sampler's distribution is flatter than what was logged, as with a temperature above 1, or weights "
-        "other than those that sampled"
-    )
+    sharp = "sharper" if found.excess > 0 else "flatter"
+    stated = _decoding(evidence)
+    why = f"the sampler's distribution is {sharp} than what was logged"
+    why += f", as raw log-probabilities of a sampler with {stated} are" if stated else ""
     return [
         Finding(
             f"Tokens were not drawn with logp_behavior: in shared states a token repeats in "
             f"{percent(found.expected + found.excess)} of the cases, {more} than the {percent(found.expected)} it says "
             f"(z {found.z:.0f}): {why}.",
             Severity.CRITICAL,
-            _RAW,
+            _raw(evidence),
             numbers,
             evidence.all_steps,
             ("logp_behavior",),
@@ -144,9 +151,7 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
     blamed: tuple[str, ...] = ("logp_behavior",)
     if by_drawing.outcome is Outcome.FOUND:
         severity = Severity.CRITICAL
-        cause = (
-            "the tokens are no sample of logp_behavior, as with raw log-probabilities of a sampler with a temperature"
-        )
+        cause = "the tokens are no sample of logp_behavior"
     elif by_drawing.outcome is Outcome.PASSED:
         blamed, severity = ("entropy", "logp_current"), Severity.WARNING
         cause = (
@@ -154,16 +159,15 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
         )
     else:
         blamed, severity = ("logp_behavior", "entropy", "logp_current"), Severity.CRITICAL
-        cause = (
-            "raw log-probabilities of a sampler with a temperature or top-p, or an entropy of another policy or unit: "
-            "it is unknown which"
-        )
+        cause = "whether entropy or log-probabilities are wrong is unknown, because too few responses share a state"
     return [
         Finding(
             f"The sampled tokens are {'more' if mean > 0 else 'less'} surprising than the entropy says: -logp_current "
             f"is {number(ratio)} × the entropy, where both should be equal (z {z:.0f}): {cause}.",
             severity,
-            _RAW if severity is Severity.CRITICAL else "Compute entropy and logp_current in one forward pass, in nats.",
+            _raw(evidence)
+            if severity is Severity.CRITICAL
+            else "Compute entropy and logp_current in one forward pass, in nats.",
             numbers,
             evidence.all_steps,
             blamed,

@@ -34,8 +34,8 @@ _LARGEST_ROUNDING = 1e-3
 _WORDS = {
     (_B, _C): "in tokens that were sampled by older versions",
     (_T, _C): "in tokens that were sampled by older versions",
-    (_C, _N): "although gradients are not 0",
-    (_C, _F): "in the second half of the steps, where the policy has moved",
+    (_C, _N): "before and after an update",
+    (_C, _F): "in the second half of the steps",
     (_B, _T): "although the manifest states another engine or temperature for the sampler",
 }
 _DO = {
@@ -159,7 +159,8 @@ def _still(evidence: LogEvidence) -> Finding | None:
         f"are up to {np.nanmax(sample.column('version_lag')):.0f} versions old. Updates change nothing, or the columns "
         "are copies of one.",
         Severity.CRITICAL,
-        "Look at the learning rate, and whether the optimiser steps on the weights that the log-probabilities are of.",
+        ("" if evidence.steps["learning_rate"].notna().any() else "Log the learning rate. ")
+        + "Look whether the optimiser steps on the weights that the log-probabilities are of.",
         (estimated("tokens", len(update)),),
         evidence.all_steps,
         (_N, _C),

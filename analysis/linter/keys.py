@@ -370,7 +370,7 @@ def _contradictions(evidence: LogEvidence) -> Iterator[_Contradiction]:
         Severity.CRITICAL,
         "with more token rows than n_tokens",
         ("n_tokens",),
-        "Padding or prompt tokens were logged as response tokens: apply the response mask before logging.",
+        "Log the tokens of the response alone: apply its mask before logging, and count what it keeps in n_tokens.",
     )
     short = found[found["n_listed"].notna() & ~was_dropped & (found["n_rows"].fillna(0) < found["n_tokens"])]
     unexplained = short[short["step"].isin(_unexplained_steps(evidence, short))]
@@ -394,7 +394,7 @@ def _contradictions(evidence: LogEvidence) -> Iterator[_Contradiction]:
         Severity.NOTICE,
         "with gaps in their positions although no row is missing",
         ("position",),
-        "Right where tool tokens are left out; otherwise positions do not start at 0 or padding was counted.",
+        "Right where tool tokens are left out; otherwise count positions of logged tokens from 0 on.",
     )
 
 

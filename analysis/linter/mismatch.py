@@ -448,7 +448,7 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
 
 _AT_A_PLACE = tuple(HELD_BY[name] for name in DIVIDED_BY if name not in ("age", "position", "end", "token", "written"))
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
-_INPUTS = "Compare the token ids and inputs that both engines see there: template, images, history."
+_INPUTS = "Compare the token ids and inputs that both engines see there."
 
 cause(
     "prefix_cache", Family.MISMATCH, "The sampler reuses a prefix cache of old weights",
@@ -466,7 +466,7 @@ cause(
     reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
 )  # fmt: skip
 cause(
-    "one_environment", Family.MISMATCH, "One environment is scored in another context than it was sampled in",
+    "one_environment", Family.MISMATCH, "One environment is computed differently in sampler and trainer",
     requires=(HELD_BY["environment"],), supports={mismatch_at_first_tokens: 1.0}, do=_INPUTS,
     reports=("TRL #6294", "TRL #6401", "OpenRLHF #1220"), explains=_TAILS,
 )  # fmt: skip
@@ -492,7 +492,7 @@ cause(
     explains=_TAILS,
 )  # fmt: skip
 cause(
-    "turns_rendered_anew", Family.MISMATCH, "Turns begin in another context: the conversation was rendered anew",
+    "turns_rendered_anew", Family.MISMATCH, "Turns begin in another context in the trainer than in the sampler",
     requires=(HELD_BY["turn_start"],), do="Train on the sampled token ids; do not render the conversation again.",
     explains=_TAILS,
 )  # fmt: skip

@@ -65,7 +65,9 @@ def on_policy_ratio(evidence: LogEvidence) -> list[Finding]:
             + (" Engines of two kinds usually differ by as much." if usual and not precision else ""),
             # Engines of healthy stacks differ; where it hurts the diagnosis has its own limit.
             Severity.NOTICE if precision or usual or not bounded.max() > evidence.limits.engine else Severity.WARNING,
-            "Look at Engine: where the difference sits, what it is like, and what removes it.",
+            "Nothing: see Engine for what it costs."
+            if precision or usual
+            else "Look at Engine: where the difference sits, what it is like, and what removes it.",
             numbers,
             above,
             ("logp_behavior", kind),

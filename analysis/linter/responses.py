@@ -73,9 +73,7 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
             f"{UNLIKELY:g}) are there "
             f"several times under other numbers, {evidence.in_steps(steps)}: that is no chance.",
             Severity.CRITICAL,
-            "Look for ranks that sample with one seed, batches that are logged by every rank, or a retry "
-            "that is logged "
-            "again: repeated responses count twice, and intervals are too narrow.",
+            f"{_whose_copies(evidence, found)} Repeated responses count twice, and intervals are too narrow.",
             numbers,
             steps,
             ("seq_id",),
@@ -92,6 +90,17 @@ def _copies(evidence: LogEvidence, copies: pd.DataFrame) -> LeftOut | None:
     of_step = copies.groupby("step")["seq_id"].agg(list)
     where = " or ".join(f"step = {step} and seq_id in ({', '.join(map(str, ids))})" for step, ids in of_step.items())
     return LeftOut(f"{len(copies):,} responses that are there already under another number", where, whole=True)
+
+
+def _whose_copies(evidence: LogEvidence, found: pd.DataFrame) -> str:
+    """Where to look for copies, by the ranks that they are of."""
+    if not evidence.log.has("sequences.rank"):
+        return "Log the rank of each response, which tells whether ranks sample or log the same."
+    ranks = evidence.frame("select distinct on (step, seq_id) step, seq_id, rank from sequence")
+    of = found.merge(ranks, on=["step", "seq_id"]).groupby(["step", "n", "path"])["rank"].nunique()
+    if (of > 1).mean() > _USUAL:
+        return "Copies are of different ranks: seed each rank on its own, and log each response on one."
+    return "Copies are of one rank: write each response once."
 
 
 def _again(evidence: LogEvidence) -> Finding | None:
@@ -116,7 +125,7 @@ def _again(evidence: LogEvidence) -> Finding | None:
         f"The rows of an earlier step are there again, with the same log-probabilities of the current policy, "
         f"{evidence.in_steps(steps)}: batches were logged twice.",
         Severity.CRITICAL,
-        "Look at what a resumed run logs, and at writers that repeat a batch until the next one comes.",
+        "Write each batch once, with the step that it was used in.",
         (estimated("steps", len(steps)),),
         steps,
         ("step",),
@@ -158,7 +167,7 @@ def response_mask(evidence: LogEvidence) -> list[Finding]:
                 + (
                     "token_id is the same in every row, so it was not logged."
                     if one
-                    else "the sampler is greedy, or seeded alike, and did not draw with logp_behavior."
+                    else "they were not drawn one by one with logp_behavior."
                 ),
                 Severity.CRITICAL,
                 "Log the ids of the sampled tokens."
@@ -173,7 +182,7 @@ def response_mask(evidence: LogEvidence) -> list[Finding]:
         Finding(
             f"In {percent(equal)} of the groups all responses begin with one and the same token, where "
             "logp_behavior says "
-            f"{percent(expected)}: these tokens were not drawn, they are the prompt's or a tool's.",
+            f"{percent(expected)}: these tokens were not drawn by the sampler.",
             Severity.CRITICAL,
             "Apply the response mask before logging: rows are the tokens that the sampler drew.",
             numbers,
@@ -230,9 +239,9 @@ def sizes(evidence: LogEvidence) -> list[Finding]:
     per_step = groups.groupby("step").size()
     sampler = evidence.run.manifest.sampler
     remarks = []
-    for counts, key, words, cause in (
-        (groups, "samples_per_prompt", "groups have fewer responses", "responses were left out after sampling"),
-        (per_step, "prompts", "steps have fewer prompt groups", "groups were left out after sampling"),
+    for counts, key, words in (
+        (groups, "samples_per_prompt", "groups have fewer responses"),
+        (per_step, "prompts", "steps have fewer prompt groups"),
     ):
         stated = int(sampler[key]) if isinstance(sampler.get(key), int) else 0
         usual = int(counts.mode().iloc[-1])
@@ -247,8 +256,7 @@ def sizes(evidence: LogEvidence) -> list[Finding]:
             Finding(
                 f"{len(fewer):,} of {len(counts):,} {words} than the {size} "
                 + ("that the manifest states" if said else "of the others")
-                + f", {evidence.in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it: "
-                + f"{cause}.",
+                + f", {evidence.in_steps(steps)}; {missing:,} are missing, and no count of dropped ones explains it.",
                 Severity.WARNING if said else Severity.NOTICE,
                 "Log every response that was sampled, and say in dropped why one was left out: means over "
                 "what is left are "

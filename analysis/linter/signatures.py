@@ -14,7 +14,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.setup import smoothing_of
+from ratioscope.analysis.findings.setup import TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.linter.alignment import placeholders, shifted
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
@@ -86,8 +86,14 @@ def _temperature_found(evidence: LogEvidence, fresh: bool, slope: Number, r2: fl
     elif 1 / _SUSPICIOUS <= value <= _SUSPICIOUS:
         told = f"suspected that {attributed}; a policy that became {became} looks the same."
     else:
-        told = f"the policy became much {became} than its sampler, as it can on old data; a temperature hides in that."
+        told = f"the policy became much {became} than its sampler; no temperature in use is as large."
     divide = "Divide" if fresh else "Where the sampler's temperature is not the trainer's, divide"
+    do = (
+        f"{divide} the trainer's logits by it, or log the sampler's processed log-probabilities; otherwise every "
+        "ratio, clip and KL contains the temperature."
+        if fresh or 1 / _SUSPICIOUS <= value <= _SUSPICIOUS
+        else "Read it as staleness."
+    )
     logged = evidence.run.manifest.sampler.get("temperature")
     stated = "" if logged is None else f" The manifest states a sampler temperature of {logged:g}."
     return Finding(
@@ -95,8 +101,7 @@ def _temperature_found(evidence: LogEvidence, fresh: bool, slope: Number, r2: fl
         + told
         + stated,
         Severity.WARNING if fresh else Severity.NOTICE,
-        f"{divide} the trainer's logits by it, or log the sampler's processed log-probabilities; otherwise every "
-        "ratio, clip and KL contains the temperature.",
+        do,
         (slope, estimated("temperature ratio", value, Interval(low, high))),
         steps_with(states.groupby("step").size()),
         ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") and fresh else "logp_current"),
@@ -132,10 +137,8 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
     tempered = any(each.is_problem for each in evidence.remarks(temperature))
     if not (1 - mean > least and (tempered or share_above <= LARGEST_SHARE_ABOVE)):
         return passed(f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
-    settings = {key: evidence.run.manifest.sampler.get(key) for key in ("top_k", "top_p")}
-    stated = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+    stated = unusual(evidence.run.manifest.sampler, TRUNCATION)
     smoothing = smoothing_of(evidence.run.manifest.sampler)
-    known = bool(settings["top_k"]) or (settings["top_p"] or 1.0) < 1
     return [
         Finding(
             f"On the same weights the mean ratio is {mean:.4f}"
@@ -145,14 +148,14 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
                 else f" and {percent(1 - share_above)} of the log-ratios that differ from 0 are negative: "
             )
             + (
-                "the sampler rarely draws what top-k and top-p leave out, because it is smoothed."
+                "the sampler rarely draws what its truncation leaves out, because it is smoothed."
                 if smoothing
-                else "the sampler leaves tokens out (top-k, top-p) and renormalises; it kept "
+                else "the sampler leaves tokens out, as top-k and top-p do, and renormalises; it kept "
                 f"{percent(mean)} of the mass."
             )
-            + (f" The manifest states {stated}." if stated else ""),
+            + (f" The manifest states {stated}." if stated else " The manifest states no truncation."),
             # A truncation that the manifest states is no fault of the log; its cost is judged as by the diagnosis.
-            Severity.NOTICE if known and 1 - mean <= evidence.limits.missing_mass else Severity.WARNING,
+            Severity.NOTICE if stated and 1 - mean <= evidence.limits.missing_mass else Severity.WARNING,
             (f"Raise smoothing ({number(smoothing)} now)" if smoothing else "Apply the same truncation in the trainer")
             + ", or sample without truncation; read the bounded staleness meanwhile, which truncation does not bias.",
             numbers,
@@ -200,8 +203,7 @@ def mean_ratio(evidence: LogEvidence) -> list[Finding]:
             f"steps ({number(mean, digits=4)} over all, z {together:.1f})"
             + (f"; explained by: {', '.join(reasons)}." if reasons else "; nothing else that was checked explains it."),
             Severity.NOTICE if reasons else Severity.WARNING,
-            "Look at what the ratio's denominator is (which version, raw or processed log-probabilities), whether the "
-            "sampler leaves tokens out, and what was selected after sampling; read the bounded staleness meanwhile.",
+            _what_decides(evidence, reasons),
             numbers,
             tuple(int(step) for step in side.index),
             ("logp_behavior", "logp_current"),
@@ -215,6 +217,20 @@ def _z_of_one(rho: Array, n: Array) -> float:
     return (rho.sum() / n.sum() - 1) / error if error > 0 else float("nan")
 
 
+def _what_decides(evidence: LogEvidence, reasons: list[str]) -> str:
+    """What to do about a mean ratio that is not 1: about what explains it, else what would tell the cause."""
+    read = "Read the bounded staleness meanwhile."
+    if reasons:
+        return f"See {reasons[0].partition(' (')[0]}. {read}"
+    if not evidence.total("n_train"):
+        return f"Log logp_behavior_train: it separates the engine from another version. {read}"
+    groups = evidence.groups[evidence.groups["n_fresh"] > 0]
+    same = groups["fresh_rho"].sum() / groups["n_fresh"].sum() if len(groups) else float("nan")
+    return (
+        f"On the same weights the mean ratio is {number(float(same), digits=4)}: compare it with the one here. {read}"
+    )
+
+
 def _reasons(evidence: LogEvidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
     reasons = evidence.problems(
@@ -226,5 +242,5 @@ def _reasons(evidence: LogEvidence) -> list[str]:
     if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
         reasons.append("selection after sampling (tokens were dropped)")
     if evidence.doubt:
-        reasons.append(f"probably a heavy tail, which the standard error does not cover ({evidence.doubt.reason})")
+        reasons.append("a heavy tail, which the standard error does not cover")
     return reasons

@@ -1,7 +1,7 @@
 """Are the values possible: not a number, infinite, above zero, zero where there should be a value, all the same."""
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
@@ -47,6 +47,9 @@ RESPONSE_OWNERS = {"engine": "server", "rank": "rank", "adapter": "adapter", "en
 _ALL_OF_IT, _NONE_OF_IT = 0.99, 0.25
 # A smallest value that so many rows have, while another column spreads there, is a bound.
 LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
+_MOSTLY_BELOW = 0.5
+"""Share of the tokens at the bound that another column finds as unlikely."""
+_NEARLY_ALL_EQUAL = 0.99
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
 BESIDE = ("logp_behavior_train", "logp_reference", "entropy")
 CONSTANT_BESIDE = ("logp_reference", "entropy")
@@ -56,6 +59,14 @@ _CAUSES = {
     "infinite": ("infinite (no legitimate ratio of 0)", LOG_PROBS),
     "positive": ("above zero", LOG_PROBS),
     "advantage": ("not finite", ("advantage",)),
+}
+
+
+_MEND = {
+    "nan": "find where the forward pass or the writer loses them",
+    "infinite": "subtract and normalise logits in float32",
+    "positive": "normalise logits in float32",
+    "advantage": "look at the rewards and deviations that it is made of",
 }
 
 
@@ -76,8 +87,7 @@ def invalid_values(evidence: LogEvidence) -> list[Finding]:
                 f"{' or '.join(blamed)} is {words} in {count:,} of {evidence.n_rows:,} rows, "
                 f"{evidence.in_steps(steps)}; up to {percent(share)} of a step's rows.",
                 _severity(evidence, count),
-                "These rows are left out of every mean, which biases it: fix the writer. "
-                "Subtract and normalise logits in float32, and mask padding before it is logged.",
+                f"These rows are left out of every mean, which biases it: {_MEND[cause]}.",
                 (estimated("rows", count), estimated("largest share of a step's rows", share)),
                 steps,
                 blamed,
@@ -229,10 +239,23 @@ def _no_advantage(evidence: LogEvidence) -> Finding | None:
     if n < FEWEST_ROWS or int(found["zeros"]) < n:
         return None
     steps = tuple(int(step) for step in evidence.by_step.index)
+    groups = evidence.frame(
+        "select coalesce(avg((lowest = highest)::int), 'nan'::double) as equal from (select min(reward) as lowest, "
+        "max(reward) as highest from sequence where isfinite(reward) and dropped is null group by step, group_id)"
+    )
+    equal = float(groups["equal"].iloc[0])
+    said = f"advantage is exactly 0 in all {n:,} tokens"
+    do = "Log the reward: groups of equal reward have an advantage of 0."
+    if isfinite(equal) and equal > _NEARLY_ALL_EQUAL:
+        said += f", and {percent(equal)} of the prompt groups have equal rewards: there was nothing to learn"
+        do = "Look at which responses earn another reward."
+    elif isfinite(equal):
+        said += f", although rewards differ in {percent(1 - equal)} of the prompt groups"
+        do = "Log the advantages that the loss used; leave the column empty where there are none."
     return Finding(
-        f"advantage is exactly 0 in all {n:,} tokens: there was nothing to learn, or the column was filled in.",
+        f"{said}.",
         Severity.WARNING,
-        "Look at the rewards: where all of a group are equal, its advantages are 0. Leave out what was not computed.",
+        do,
         (estimated("tokens", n),),
         steps,
         ("advantage",),
@@ -410,7 +433,8 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     other = "logp_behavior" if column == "logp_current" else "logp_current"
     at_lowest = f"{column} = (select min({column}) from examined where isfinite({column}))"
     found = evidence.frame(
-        f"select count(*) as n, stddev_pop({other}) as spread, min({column}) as lowest from examined "
+        f"select count(*) as n, stddev_pop({other}) as spread, min({column}) as lowest, "
+        f"avg(({other} <= {column} + {LEAST_SPREAD})::int) as below from examined "
         f"where {at_lowest} and isfinite({other})"
     ).iloc[0]
     n = int(found["n"])
@@ -419,11 +443,15 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     few = n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows)
     if few or smoothed or not found["spread"] > LEAST_SPREAD:
         return None
+    below = float(found["below"])
+    kind = "what is less likely was cut off" if below > _MOSTLY_BELOW else "it stands for other values"
     return Finding(
-        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}: a clamp, "
-        f"{'a smoothed sampler, ' if column in SAMPLER else ''}or a stand-in for missing values.",
+        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}; "
+        f"{percent(below)} of them are as unlikely there: {kind}.",
         Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,
-        "Log it as it is, and leave missing values empty: ratios of these tokens are those of the bound.",
+        "Log the values as they are: ratios of these tokens are those of the bound."
+        if below > _MOSTLY_BELOW
+        else "Leave missing values empty: ratios of these tokens are those of the bound.",
         (estimated("tokens", n), estimated("smallest value", float(found["lowest"]))),
         evidence.all_steps,
         (column,),
