@@ -156,16 +156,6 @@ class RunEvidence(Evidence):
         return found.set_index("step")
 
     @cached_property
-    def share_above(self) -> float:
-        """Share of the ratios above 1 among those that differ from 1; NaN without tokens."""
-        if self.run is None:
-            return float("nan")
-        with relations(self.run) as connection:
-            counts = "count(*) filter (log_rho > 1e-3), count(*) filter (log_rho < -1e-3)"
-            up, down = connection.execute(f"select {counts} from usable").fetchall()[0]
-        return up / (up + down) if up + down else float("nan")
-
-    @cached_property
     def reference(self) -> Reference | None:
         """Sampler and policy of the latest steps against the reference; None where it is not logged."""
         if self.run is None or not self.values["kl_to_reference"].tail(LATEST).notna().any():

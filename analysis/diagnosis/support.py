@@ -16,7 +16,6 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import ENGINE_DEFAULTS, TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.findings.words import tv_text
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV, TIMES_PRECISION
-from ratioscope.analysis.linter.signatures import LARGEST_SHARE_ABOVE
 from ratioscope.run_format.schema import DROPPED
 
 _OF_ROWS = ("own_token", "zero_filled", "constant_columns", "shifted", "placeholders")
@@ -106,6 +105,8 @@ def _origin(evidence: RunEvidence) -> tuple[str, str]:
     place = next((remark.why for remark in evidence.remarks if remark.rule == "on_policy_ratio"), "")
     if cut := next((each for each in evidence.remarks if each.rule == "truncated_support" and each.severity), None):
         return cut.sentence, cut.do
+    if rows := next(filter(None, map(evidence.linted, _OF_ROWS)), ""):
+        return rows, "Mend this column first: its rows count as the engine's."
     if "noise_floor_dtype" in of_format:
         why = f"Two number formats in the trainer alone differ by {number(of_format['noise_floor_dtype'])}."
         return why, f"Use one number format in sampler and trainer{evidence.setup.keep_denominator}."
@@ -201,18 +202,11 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
 
 
 def _truncation(evidence: RunEvidence) -> str:
-    """The sign of a truncation: on the same weights the linter finds it; without them, hardly a ratio is above 1, which
-    age, another engine or a temperature would move either way. Empty: none."""
+    """What the linter says of a truncation; empty: it found none."""
     for remark in evidence.remarks:
         if remark.rule == "truncated_support" and remark.severity:
             return remark.sentence
-    up = evidence.share_above
-    if not up <= LARGEST_SHARE_ABOVE:
-        return ""
-    return (
-        f"Only {percent(up)} of the log-ratios that differ from 0 are positive: the sampler leaves tokens out, as "
-        "top-k and top-p do."
-    )
+    return ""
 
 
 def _whole_support(evidence: RunEvidence, smoothing: float, *, cut: bool, dropped: bool) -> str:

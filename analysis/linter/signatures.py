@@ -12,11 +12,11 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
+from ratioscope.analysis.findings.finding import Finding, Number, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import TRUNCATION, smoothing_of, unusual
 from ratioscope.analysis.linter.alignment import placeholders, shifted
-from ratioscope.analysis.linter.check import ENGINE_COLUMNS, RATIO, STATES, check
+from ratioscope.analysis.linter.check import CHECKS, ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.analysis.linter.units import scale
@@ -41,6 +41,8 @@ LEAST_R2 = 0.9
 LARGEST_SHARE_ABOVE = 0.1
 # Where a tenth of the steps have a mean ratio beyond the threshold, all on one side, it is no accident.
 SHARE_OF_STEPS = 0.1
+_NEARLY_ALL_STEPS = 0.9
+_HEAVY = "probably a heavy tail, which the standard error does not cover"
 
 
 @check(order=260, needs=(*ENGINE_COLUMNS, *STATES), page="ratios")
@@ -119,13 +121,19 @@ def _temperature_of(slope: float) -> float:
 
 @check(order=270, needs=ENGINE_COLUMNS, page="ratios")
 def truncated_support(evidence: LogEvidence) -> list[Finding]:
-    """Top-k or top-p: on the same weights no ratio is above 1, and the mean ratio is the mass that was kept."""
+    """Top-k or top-p: no ratio is above 1, and the mean ratio is the mass that was kept.
+
+    Without tokens of the same weights those of any age are looked at: age moves ratios either way.
+    """
     groups = evidence.groups[evidence.groups["n_fresh"] > 0]
+    fresh = len(groups) >= FEWEST_GROUPS
+    if not fresh:
+        groups = _ratios_of_any_age(evidence)
     if len(groups) < FEWEST_GROUPS:
-        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines.")
+        return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have usable ratios.")
     others = evidence.problems(zero_filled, constant_columns, shifted, scale)
     if others:
-        return not_checked(f"Ratios on the same weights are wrong for another reason: {', '.join(others)}.")
+        return not_checked(f"Ratios are wrong for another reason: {', '.join(others)}.")
     rho, n = groups["fresh_rho"].to_numpy(float), groups["n_fresh"].to_numpy(float)
     mean, interval = rho.sum() / n.sum(), cluster_interval(rho, n)
     above, below = groups["n_fresh_above"].sum(), groups["n_fresh_below"].sum()
@@ -135,16 +143,24 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
     least = max(evidence.limits.mean_ratio_trifle, STANDARD_ERRORS * error)
     # A temperature moves ratios either way; their mean stays 1 while no token is left out.
     tempered = any(each.is_problem for each in evidence.remarks(temperature))
-    if not (1 - mean > least and (tempered or share_above <= LARGEST_SHARE_ABOVE)):
+    lasting = not fresh and _mass_is_missing_throughout(evidence, groups)
+    if not (1 - mean > least and ((tempered and fresh) or lasting or share_above <= LARGEST_SHARE_ABOVE)):
+        if not fresh:
+            return not_checked(
+                f"Fewer than {FEWEST_GROUPS} prompt groups have tokens of the same weights in both engines, and age "
+                "moves ratios either way."
+            )
         return passed(f"On the same weights the mean ratio is {mean:.4f}: no mass is missing.", *numbers)
     stated = unusual(evidence.run.manifest.sampler, TRUNCATION)
     smoothing = smoothing_of(evidence.run.manifest.sampler)
     return [
         Finding(
-            f"On the same weights the mean ratio is {mean:.4f}"
+            f"{'On the same weights' if fresh else 'Over all ages'} the mean ratio is {mean:.4f}"
             + (
                 ", beside a temperature, which leaves it at 1: "
                 if tempered
+                else f" since step {groups['step'].min()}, and tokens were drawn as logp_behavior says: "
+                if lasting
                 else f" and {percent(1 - share_above)} of the log-ratios that differ from 0 are negative: "
             )
             + (
@@ -161,9 +177,39 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
             numbers,
             steps_with(groups.groupby("step").size()),
             ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"),
-            evidence.rows_where("fresh is not null", "fresh, step, seq_id, position"),
+            evidence.rows_where("fresh is not null", "fresh, step, seq_id, position")
+            if fresh
+            else evidence.rows_where("invalid is null", "log_rho, step, seq_id, position"),
         )
     ]
+
+
+def _mass_is_missing_throughout(evidence: LogEvidence, groups: pd.DataFrame) -> bool:
+    """Whether the mean ratio of nearly every step, the first one too, is below 1, while logp_behavior is what tokens
+    were drawn with, none was dropped and no single ratio decides: age begins at 1, and a temperature stays there."""
+    drawn = evidence.remarks(CHECKS["drawn_as_logged"])
+    if any(each.outcome is not Outcome.PASSED for each in drawn) or evidence.doubt or _was_dropped(evidence):
+        return False
+    of = groups.groupby("step")[["fresh_rho", "n_fresh"]].sum()
+    below = of["fresh_rho"] / of["n_fresh"] < 1 - evidence.limits.mean_ratio_trifle
+    return bool(len(below) >= FEWEST_GROUPS and below.iloc[0] and below.mean() >= _NEARLY_ALL_STEPS)
+
+
+def _was_dropped(evidence: LogEvidence) -> bool:
+    """Whether tokens or responses were dropped after sampling."""
+    dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()
+    return bool(dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0])
+
+
+def _ratios_of_any_age(evidence: LogEvidence) -> pd.DataFrame:
+    """The columns of `LogEvidence.groups` about ratios on the same weights, of all ratios."""
+    return evidence.frame(
+        """
+        select step, group_id, count(*) as n_fresh, sum(exp(log_rho)) as fresh_rho,
+            count(*) filter (log_rho > 1e-3) as n_fresh_above, count(*) filter (log_rho < -1e-3) as n_fresh_below
+        from examined where invalid is null and isfinite(log_rho) group by step, group_id order by step, group_id
+        """
+    )
 
 
 @check(order=290, needs=RATIO, page="drift")
@@ -220,6 +266,8 @@ def _z_of_one(rho: Array, n: Array) -> float:
 def _what_decides(evidence: LogEvidence, reasons: list[str]) -> str:
     """What to do about a mean ratio that is not 1: about what explains it, else what would tell the cause."""
     read = "Read the bounded staleness meanwhile."
+    if reasons == [_HEAVY]:
+        return "Few tokens decide it: read the bounded staleness."
     if reasons:
         return f"See {reasons[0].partition(' (')[0]}. {read}"
     if not evidence.total("n_train"):
@@ -238,9 +286,8 @@ def _reasons(evidence: LogEvidence) -> list[str]:
     )
     if evidence.found(truncated_support):
         reasons.append("truncated support")
-    dropped = evidence.steps[[*schema.DROPPED]].fillna(0).to_numpy().sum()
-    if dropped or evidence.frame("select count(dropped) as n from sequence")["n"].iloc[0]:
+    if _was_dropped(evidence):
         reasons.append("selection after sampling (tokens were dropped)")
     if evidence.doubt:
-        reasons.append("a heavy tail, which the standard error does not cover")
+        reasons.append(_HEAVY)
     return reasons

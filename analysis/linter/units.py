@@ -197,7 +197,7 @@ def _rounded(evidence: LogEvidence, column: str, words: str, staleness: float, *
         f"{column} was rounded to {words}{', as its source does,' * stated} before it was logged: ratios with it have "
         f"a noise that reads as a staleness of {staleness:.1e}.",
         Severity.WARNING if coarse else Severity.NOTICE,
-        "Compute and log log-probabilities in float32.",
+        "Compute and log log-probabilities in float32." if coarse else "Nothing: the noise is small.",
         (estimated("staleness that rounding makes", staleness),),
         evidence.all_steps,
         (column,),

@@ -13,6 +13,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter.damaging import Tables, read, write
 from tests.analysis.linter.injected import INJECTED, RUNS, Injected
+from tests.analysis.signs import unfounded
 from tests.making.training import small, train
 
 
@@ -59,6 +60,7 @@ def _found(fault: Injected, source: Source, folder: Path) -> bool:
     fault.damage(tables)
     run = open_run(write(tables, source.folder, folder, fault.manifest))
     remarks = lint(run)
+    assert unfounded(remarks, run, remarks) == []
     said = [remark for remark in remarks if remark.severity and remark.severity >= fault.least]
     first_says = said and (said[0].rule in fault.found or fault.least is Severity.NOTICE)
     if first_says and any(_blames(remark, fault) for remark in said):
