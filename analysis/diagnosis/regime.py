@@ -82,7 +82,7 @@ def _where_from(facts: Facts) -> str:
     if facts.few_dominate:
         return (
             f"The top 1% of the tokens carries {percent(share)} of Σρ² (median): large ratios of few tokens "
-            "make the variance, and change total variation little."
+            "raise the variance and change total variation little."
         )
     length = facts.medians["response_length"]
     over = "" if isnan(length) else f" of {length:.0f} tokens (median)"

@@ -137,7 +137,10 @@ def kl_is_high(evidence: RunEvidence) -> Finding | None:
         ),
         why="KL counts how unlikely sampled tokens have become, too: the smallest ratio is "
         f"{number(float(evidence.values['ratio_min'].loc[excess.index].min()))}.",
-        do=evidence.setup.closer(evidence.facts),
+        do=next(
+            (each.do for each in evidence.remarks if each.rule == "truncated_support" and each.is_problem),
+            evidence.setup.closer(evidence.facts),
+        ),
         source="verl, documented health limits of rollout correction",
         limit=limit,
     )

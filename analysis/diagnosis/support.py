@@ -30,6 +30,8 @@ _OF_THE_DENOMINATOR = (
 )
 """Checks that tell why a denominator is not the probability that tokens were drawn with."""
 _FORMAT = {"dtype": ENGINE_DEFAULTS["dtype"]}
+_MOVED_ROWS = ("own_token", "zero_filled", "shifted", "placeholders")
+"""Of these, checks whose rows show as a difference of the engines."""
 _SAME_TEMPERATURE = "Divide the trainer's logits by the sampler's temperature. "
 _MOST = 0.5
 """A systematic error shows in most steps; a z-score beyond its limit in some is chance or an unseen tail."""
@@ -103,16 +105,20 @@ def _origin(evidence: RunEvidence) -> tuple[str, str]:
     measured, stated = evidence.engine.mean, unusual(_sampler(evidence), _FORMAT)
     of_format = {key: value for key, value in _floor_values(evidence).items() if value > measured / TIMES_PRECISION}
     place = next((remark.why for remark in evidence.remarks if remark.rule == "on_policy_ratio"), "")
-    if cut := next((each for each in evidence.remarks if each.rule == "truncated_support" and each.severity), None):
-        return cut.sentence, cut.do
-    if rows := next(filter(None, map(evidence.linted, _OF_ROWS)), ""):
+    if rows := next(filter(None, map(evidence.linted, _MOVED_ROWS)), ""):
         return rows, "Mend this column first: its rows count as the engine's."
     if "noise_floor_dtype" in of_format:
         why = f"Two number formats in the trainer alone differ by {number(of_format['noise_floor_dtype'])}."
         return why, f"Use one number format in sampler and trainer{evidence.setup.keep_denominator}."
-    if stated:
-        why = f"The manifest states {stated} for the sampler. {place}".strip()
-        return why, f"Run sampler and trainer in one number format{evidence.setup.keep_denominator}."
+    cut = next((each for each in evidence.remarks if each.rule == "truncated_support" and each.severity), None)
+    kinds = f"The manifest states {stated} for the sampler." if stated else ""
+    if cut:
+        return f"{cut.sentence} {kinds}".strip(), cut.do
+    if kinds:
+        return (
+            f"{kinds} {place}".strip(),
+            f"Run sampler and trainer in one number format{evidence.setup.keep_denominator}.",
+        )
     why = place or "No server, prompt, position or other part of the tokens that is logged holds most of it."
     if not evidence.remarks:
         why = "The log was not checked for a cause."

@@ -72,7 +72,7 @@ def steps(evidence: LogEvidence) -> list[Finding]:
             [step for step in evidence.run.repeated_steps if step in set(present)],
             Severity.CRITICAL,
             "Steps with several rows in the steps table",
-            "Write each step once; a resumed run must not repeat the steps that are on disk.",
+            "Write each step once, after a restart, too.",
         ),
     )
     remarks = [

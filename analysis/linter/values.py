@@ -428,6 +428,13 @@ def is_one_of(column: str, levels: Sequence[str]) -> tuple[str, str]:
     return f"{column}::varchar in ({quoted})", schema.SEQUENCES.name
 
 
+def _unbounded(column: str) -> str:
+    """What to do about a bound of a column; the manifest alone tells whether it is the sampler's own."""
+    stated = "state smoothing in the manifest if the sampler has it, else " if column in SAMPLER else ""
+    text = f"{stated}log the values as they are: ratios of these tokens are those of the bound."
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     """A column whose smallest value many tokens have that differ in another column: what is less likely was cut off."""
     other = "logp_behavior" if column == "logp_current" else "logp_current"
@@ -443,15 +450,15 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
     few = n < max(FEWEST_ROWS, LEAST_CLAMPED_SHARE * evidence.n_rows)
     if few or smoothed or not found["spread"] > LEAST_SPREAD:
         return None
-    below = float(found["below"])
-    kind = "what is less likely was cut off" if below > _MOSTLY_BELOW else "it stands for other values"
+    # Beside a bound the other column is as unlikely; a value that stands for others is anything there.
+    bound = float(found["below"]) > _MOSTLY_BELOW
     return Finding(
-        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}; "
-        f"{percent(below)} of them are as unlikely there: {kind}.",
+        f"{column} is never below {found['lowest']:.4g}, which {n:,} tokens have that differ in {other}"
+        + (f", where {percent(found['below'])} of them are as unlikely: a bound." if bound else ": a stand-in."),
         Severity.CRITICAL if n > LARGEST_CLAMPED_SHARE * evidence.n_rows else Severity.WARNING,
-        "Log the values as they are: ratios of these tokens are those of the bound."
-        if below > _MOSTLY_BELOW
-        else "Leave missing values empty: ratios of these tokens are those of the bound.",
+        _unbounded(column)
+        if bound
+        else "Leave missing values empty: ratios of these tokens are those of the stand-in.",
         (estimated("tokens", n), estimated("smallest value", float(found["lowest"]))),
         evidence.all_steps,
         (column,),

@@ -112,9 +112,7 @@ def test_a_collapsed_sample_run_has_a_tail_too_heavy_for_its_mean_ratio() -> Non
     remarks = lint(run_of("sync_interval20-reinforce-lr0.0003-seed0"))
     remark = the(remarks, "mean_ratio")
     assert problems(remarks) == set()
-    assert (
-        "a heavy tail, which the standard error does not cover (the largest ratio alone moves it by " in remark.sentence
-    )
+    assert "a heavy tail, which the standard error does not cover" in remark.sentence
     assert all(np.isnan(number.low) for number in remark.numbers)
     assert is_unreliable(remark.numbers[0].note)  # why there is no interval
 
@@ -420,7 +418,7 @@ def test_equal_responses_are_no_prompts(tmp_path: Path, greedy: bool) -> None:
     remarks = lint(open_run(write_run(tmp_path / "run", [step])))
     said = next(remark for remark in remarks if remark.rule == "response_mask")
     assert said.columns == (("logp_behavior",) if greedy else ("token_id",))
-    assert ("greedy" in said.sentence) == greedy
+    assert ("drawn one by one" in said.sentence) == greedy
 
 
 def test_a_clamped_column_is_found(tmp_path: Path) -> None:
@@ -431,7 +429,7 @@ def test_a_clamped_column_is_found(tmp_path: Path) -> None:
         [
             remark.columns
             for remark in lint(open_run(write_run(tmp_path / str(k), [step])))
-            if "a clamp" in remark.sentence
+            if "a bound" in remark.sentence
         ]
         for k, step in enumerate(steps)
     ]
