@@ -195,7 +195,7 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
 
 
 def _signs(of: Suspect, others: Sequence[str], present: int, known: int) -> str:
-    """How many signs speak for a cause, those that the sentence does not name, and how many refuting ones are absent."""
+    """How many signs speak for a cause, which of them the sentence does not name, and how many refute it: none."""
     looked = sum(sign.known for sign in of.of(of.cause.refutes))
     text = f"{present} of {known} sign{'s' if known > 1 else ''}"
     text += f": {'; '.join(others)}" if others else ""

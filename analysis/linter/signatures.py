@@ -15,7 +15,7 @@ import pandas as pd
 from ratioscope.analysis.findings.finding import Finding, Number, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import TRUNCATION, smoothing_of, unusual
-from ratioscope.analysis.linter.alignment import placeholders, shifted
+from ratioscope.analysis.linter.alignment import own_token, placeholders, shifted
 from ratioscope.analysis.linter.check import CHECKS, ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
@@ -282,7 +282,7 @@ def _what_decides(evidence: LogEvidence, reasons: list[str]) -> str:
 def _reasons(evidence: LogEvidence) -> list[str]:
     """Why the mean ratio may differ from 1, as far as this log can tell."""
     reasons = evidence.problems(
-        invalid_values, zero_filled, constant_columns, copied_columns, shifted, placeholders, scale
+        invalid_values, zero_filled, constant_columns, copied_columns, shifted, own_token, placeholders, scale
     )
     if evidence.found(truncated_support):
         reasons.append("truncated support")

@@ -22,6 +22,8 @@ from ratioscope.run_format import schema
 from ratioscope.run_format.seals import sealed
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
 from tests.analysis.linter.remarks import found, numbers, problems, rows, the
+from tests.cases.world import Shape, share, simulate
+from tests.cases.world import write as write_case
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one
 from tests.making.runs import Step, plain_step, write_run
 from tests.making.samples import run_of
@@ -441,3 +443,16 @@ def test_an_update_of_few_tokens_is_no_copy(tmp_path: Path) -> None:
     logp = -rng.exponential(1.0, 2000) - 0.01
     step = plain_step(logp, logp, logp - 1e-3 * (np.arange(2000) % 125 == 0))
     assert "copied_columns" not in problems(lint(open_run(write_run(tmp_path / "run", [step]))))
+
+
+@pytest.mark.parametrize("right_behind", [0, 5], ids=["packed", "anywhere"])
+def test_a_border_of_packed_responses_is_named_where_nothing_stands_before(tmp_path: Path, right_behind: int) -> None:
+    log = simulate(Shape(580, steps=16))
+    wrong = (log.tokens["position"] == 0) & (log.of_token("seq_id") % 12 != right_behind)
+    for name in ("logp_behavior_train", "logp_current", "logp_new"):
+        log.tokens[name][wrong] = -3 - 5 * share(log.row[wrong], 24)
+    said = [each for each in lint(open_run(write_case(log, tmp_path / "run"))) if each.rule == "own_token"]
+    assert said and all(each.outcome is Outcome.FOUND for each in said)
+    for each in said:
+        assert ("packed" in each.do) == (right_behind == 0), each.do
+        assert ("Recompute these tokens" in each.do) == (right_behind == 5)
