@@ -100,7 +100,7 @@ def test_a_cause_is_named_with_its_place(
 
 def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: Path) -> None:
     found = made(tmp_path / "run", lambda frame: np.where(frame["length"] < LENGTH, 0.4, 0.03), short=12)
-    assert found.of_cause == "padding" and "responses of 12 tokens or less" in found.why, found.sentence
+    assert found.of_cause == "padding" and "responses of 12 tokens or less" in found.sentence
     alike = made(tmp_path / "alike", lambda frame: np.full(len(frame), 0.2), short=12)
     assert alike.outcome is Outcome.PASSED, alike.sentence
 
