@@ -126,6 +126,8 @@ class RunRecorder:
         """The last step that is in the queue, or was."""
         self._types = {name: pa.schema([]) for name in self._tables}
         """Of the columns that steps have had: one that no table declares keeps its kind."""
+        self._other_words: dict[str, set[str]] = {}
+        """By column: the words that were warned of."""
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in self._tables}
         self._closed, self._ended = False, False
         self._background = Background(
@@ -219,7 +221,18 @@ class RunRecorder:
             raise RunFormatError(
                 f"{self.folder}: the {name} table of step {step} has other types than before: {first_line(error)}."
             ) from None
+        self._say_other_words(name, rows)
         return rows
+
+    def _say_other_words(self, name: str, rows: pa.Table) -> None:
+        """Warn once of each word that readers do not know; it is kept."""
+        for column in self._tables[name].columns:
+            if column.words and column.name in rows.column_names:
+                found = pc.unique(rows.column(column.name)).drop_null().to_pylist()
+                for word in sorted({*found} - {*column.words, *self._other_words.get(column.name, ())}):
+                    self._other_words.setdefault(column.name, set()).add(word)
+                    known = ", ".join(column.words)
+                    _LOG.warning("%s: %s %r is kept; the words known are %s.", self.folder, column.name, word, known)
 
     def set_aside(self, step: int) -> None:
         """Move what is on disk of `step` and later steps into `set_aside/`, where no reader looks; it is recorded anew.

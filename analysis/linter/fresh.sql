@@ -5,7 +5,10 @@ response as (
     select
         step, seq_id,
         any_value(engine) as engine, any_value(rank) as rank, any_value(environment) as environment,
-        any_value(adapter) as adapter, any_value(prompt_id) as prompt_id
+        any_value(adapter) as adapter, any_value(prompt_id) as prompt_id,
+        any_value(history_break) as history_break,
+        -- Between turns stands what no position counts.
+        any_value(prompt_tokens) filter (prompt_tokens >= 0 and coalesce(n_turns, 1) < 2) as prompt_tokens
     from sequence group by step, seq_id
 ),
 visit as (
@@ -14,12 +17,15 @@ visit as (
 )
 select
     step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, apart as fresh, routing_agreement,
-    engine, rank, environment, adapter, prompt_id, visit,
-    max(position) over (partition by step, seq_id) as last_position
+    engine, rank, environment, adapter, prompt_id, visit, segment_id, history_break,
+    case when (min(turn) over response_of) is not distinct from (max(turn) over response_of)
+        then prompt_tokens + position end as absolute,
+    max(position) over response_of as last_position
 from (
     select *, $apart as apart from examined
     where logp_behavior is not null and isfinite($apart) and invalid is null and hash(step, group_id) % $every = 0
 )
 left join response using (step, seq_id)
 left join visit using (step, prompt_id)
+window response_of as (partition by step, seq_id)
 order by step, seq_id, position

@@ -36,6 +36,8 @@ _LEAST_MOVED = 1e-3
 """Nats by which a policy that learns changes the first token of a prompt."""
 _SUDDEN = 10
 """Times the usual distance: more than data grow older within a step."""
+_SHARPER = 0.5
+"""Share of the spread over positions in the response that is left of it where the prompt is counted."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
 
@@ -354,13 +356,29 @@ def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
     beyond = float(equal[(unsure["position"] > first).to_numpy()].mean())
     if beyond > _LEAST_EQUAL:  # engines that mostly agree part somewhere
         return MarkReading(0.0, "")
+    agrees = pd.Series(ahead, index=unsure.index).groupby(of).any()
+    where = _boundary(begins, unsure["absolute"].where(~equal).groupby(of).min()[agrees])
     return MarkReading(
         share,
-        f"values are identical up to position {begins.median():.0f} of a response (median; {begins.quantile(0.1):.0f} "
-        f"to {begins.quantile(0.9):.0f}), and {percent(beyond)} are from there on",
+        f"values are identical up to {where}, and {percent(beyond)} are from there on",
         evidence.all_steps,
         _columns(evidence),
     )
+
+
+def _boundary(begins: "pd.Series[float]", absolute: "pd.Series[float]") -> str:
+    """Where responses begin to differ, counted with the prompt where that is sharper.
+
+    Args:
+        begins: first position that differs, by response.
+        absolute: the same with the prompt, of the responses that agree before it; missing: not known.
+    """
+    ends = [(each.quantile(0.1), each.quantile(0.9)) for each in (begins, begins[absolute.index], absolute)]
+    known = len(absolute) >= _FEWEST_RESPONSES and absolute.notna().all()
+    with_prompt = known and ends[2][1] - ends[2][0] < _SHARPER * (ends[1][1] - ends[1][0])
+    found, (low, high) = (absolute, ends[2]) if with_prompt else (begins, ends[0])
+    counted = "of prompt and response" if with_prompt else "of a response"
+    return f"position {found.median():.0f} {counted} (median; {low:.0f} to {high:.0f})"
 
 
 @mark(needs=(*ENGINE_COLUMNS, ("logp_new",)), limit=0.2)
@@ -446,7 +464,9 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
-_AT_A_PLACE = tuple(HELD_BY[name] for name in DIVIDED_BY if name not in ("age", "position", "end", "token", "written"))
+_AT_A_PLACE = tuple(
+    HELD_BY[name] for name in DIVIDED_BY if name not in ("age", "position", "absolute", "end", "token", "written")
+)
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
 _INPUTS = "Compare the token ids and inputs that both engines see there."
 
@@ -551,7 +571,7 @@ cause(
 )  # fmt: skip
 cause(
     "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
-    requires=(mismatch_grows_with_position,),
+    requires=(mismatch_grows_with_position,), supports={HELD_BY["absolute"]: 1.0},
     refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit),
     do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
 )  # fmt: skip

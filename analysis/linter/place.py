@@ -116,6 +116,19 @@ def _routing(frame: pd.DataFrame) -> "pd.Series":
     return agreement.ge(_ALIKE).map({True: "alike", False: "different"}).where(agreement.notna())
 
 
+def _absolute(frame: pd.DataFrame) -> "pd.Series":
+    """Positions with the prompt before them, where prompts differ in length: elsewhere they say nothing more."""
+    absolute = frame["absolute"]
+    prompts = (absolute - frame["position"]).dropna()
+    counted = absolute.dropna() if prompts.nunique() > 1 else absolute[:0]
+    return _doubling(counted).reindex(frame.index)
+
+
+def _segments(frame: pd.DataFrame) -> "pd.Series":
+    later = "after the first" + frame["history_break"].map(" ({})".format, na_action="ignore").fillna("")
+    return later.where(frame["segment_id"] > 0, "the first").where(frame["segment_id"].notna())
+
+
 def _of_response(column: str) -> Divided:
     return Divided({"engine": "server"}.get(column, column), ((f"sequences.{column}",),), lambda frame: frame[column])
 
@@ -126,11 +139,13 @@ DIVIDED_BY: dict[str, Divided] = {
     "prompt": Divided("prompt", _PROMPTS, _recurring),
     "repeated": Divided("prompts", _PROMPTS, _asked_before),
     "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"]),
+    "segment": Divided("segments:", (("segment_id",),), _segments),
     "turn_start": Divided("turns:", (("turn",),), _turn_starts),
     "age": Divided(
         "age in versions", (("behavior_version",), ("logp_behavior_train",)), lambda frame: frame["version_lag"]
     ),
     "position": Divided("position", (), lambda frame: _doubling(frame["position"]), doubling=True),
+    "absolute": Divided("position with the prompt", (("sequences.prompt_tokens",),), _absolute, doubling=True),
     "end": Divided(
         "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
     ),

@@ -38,13 +38,15 @@ _TOO_LONG = "overlong|truncat|length limit|max_length"
 """In the reasons of what is left out because it did not end."""
 _BY_CHANCE = 0.01
 """Probability below which a second response would hardly have come out the same."""
+_OUTSIDE = ("environment", "timeout", "judge", "aborted")
+"""Of the failures of the run format those that are not, either."""
 _LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
 _LENGTHS: tuple[Need, ...] = (*_LEFT_OUT, ("sequences.n_tokens", "position"))
 
 
 def _responses(evidence: LogEvidence) -> pd.DataFrame:
-    """One row a response: step, seq_id, group_id, reward, length, finish_reason, at_limit, masked (share of tokens),
-    reason, left_out, a (mean advantage)."""
+    """One row a response: step, seq_id, group_id, reward, length, finish_reason, failure, in_baseline, at_limit,
+    masked (share of tokens), reason, left_out, a (mean advantage)."""
 
     def made() -> pd.DataFrame:
         rows = evidence.frame(
@@ -55,7 +57,7 @@ def _responses(evidence: LogEvidence) -> pd.DataFrame:
                 from token group by step, seq_id
             )
             select s.step, s.seq_id, s.group_id, s.reward::double as reward, s.n_tokens::double as length, s.dropped,
-                s.finish_reason,
+                s.finish_reason, s.failure, s.in_baseline,
                 coalesce(s.truncated, s.finish_reason = 'length') as at_limit, coalesce(of.masked, 0) as masked, of.a,
                 lower(coalesce(s.dropped, of.rejected)) as reason
             from sequence as s left join of using (step, seq_id) order by s.step, s.seq_id
@@ -170,11 +172,15 @@ def left_out_by_reward(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(abs(difference) / spread if clear else 0.0, clause, (), ("reward",))
 
 
-@mark(needs=(*_LEFT_OUT, ("advantage",), ("sequences.reward",), GROUP), limit=0.9)
+@mark(needs=(*_LEFT_OUT, ("advantage", "sequences.in_baseline"), ("sequences.reward",), GROUP), limit=0.9)
 def left_out_in_the_baseline(evidence: LogEvidence) -> MarkReading | None:
     """Responses that are left out of the loss still count in the baseline of those that are kept."""
     rows = _responses(evidence)
     rows = rows[np.isfinite(rows["reward"])]
+    stated = rows.loc[rows["left_out"], "in_baseline"].dropna()
+    if len(stated) >= _FEWEST:
+        share = float(stated.astype(bool).mean())
+        return MarkReading(share, f"the log counts {percent(share)} of them in it", (), ("in_baseline",))
     keys = [rows["step"], rows["group_id"]]
     mixed = (rows["left_out"].groupby(keys).transform("nunique") > 1) & ~evidence.spreads_groups
     if not mixed.any():
@@ -316,12 +322,15 @@ def cut_off_without_a_flag(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
-@mark(needs=(("sequences.finish_reason",), ("sequences.reward",), ("advantage",)), limit=0.02)
+@mark(needs=(("sequences.finish_reason", "sequences.failure"), ("sequences.reward",), ("advantage",)), limit=0.02)
 def failed_are_scored(evidence: LogEvidence) -> MarkReading | None:
     """Responses that ended by an error are kept with a lower reward than the others, and have an advantage."""
     rows = _responses(evidence)
     rows = rows[np.isfinite(rows["reward"]) & ~rows["left_out"]]
-    failed = rows["finish_reason"].fillna("").str.contains(_FAILED, case=False)
+    # The kind that the log states goes before what the sampler called the end.
+    kind = rows["failure"].fillna(rows["finish_reason"]).astype(object)
+    kind = kind.where(kind.isin(_OUTSIDE) | kind.fillna("").str.contains(_FAILED, case=False))
+    failed = kind.notna()
     signal = failed & (rows["a"].abs() > 0)
     if len(rows) < _FEWEST or failed.sum() < _FEWEST_CUT:
         return MarkReading(0.0, "") if len(rows) else None
@@ -329,12 +338,13 @@ def failed_are_scored(evidence: LogEvidence) -> MarkReading | None:
     error = sqrt(float(of.var()) / len(of) + float(others.var()) / max(len(others), 1))
     if not others.mean() - of.mean() > _CLEARLY * error:
         return MarkReading(0.0, "")
-    named = rows.loc[failed, "finish_reason"].mode().iloc[0]
+    named = kind[failed].mode().iloc[0]
     return MarkReading(
         float(signal.mean()),
         f"{percent(float(failed.mean()))} of the responses failed ({named}), earn {number(float(of.mean()))} against "
         f"{number(float(others.mean()))}, and are trained on",
-        steps_with(rows[failed].groupby("step").size()), ("finish_reason", "reward"), first_of(rows[failed]),
+        steps_with(rows[failed].groupby("step").size()),
+        ("failure" if rows["failure"].notna().any() else "finish_reason", "reward"), first_of(rows[failed]),
     )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ as they are, because they are evidence; null means "not logged", and so does a c
 filled from another column. Log-probabilities are natural logarithms.
 
 Version 1.1 requires the keys alone, because most programs log less than 1.0 asked for, and has columns for turns,
-messages, truncated sampling and where a run came from. Every run of 1.0 is one of 1.1.
+messages, truncated sampling and where a run came from. Version 1.2 has columns for prompts, failures, broken histories
+and teachers. Each adds columns that may be missing: a run of 1.0 is one of 1.1 and of 1.2.
 """
 
 import re
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RunFormatError
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 # Rounding in a bfloat16 forward pass may lift a log-probability a little above 0; more is an error.
 LARGEST_LOG_PROBABILITY = 1e-4
@@ -44,6 +45,8 @@ class Column:
     meaning: str
     unit: str = ""
     required: bool = False
+    words: tuple[str, ...] = ()
+    """Of text: the words that readers know. Another one is kept, and the recorder says so."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ class DeclaredTable:
 
 _INT16, _INT32, _INT64, _FLOAT, _DOUBLE = pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
 _TIME = pa.timestamp("us", tz="UTC")
+
+FAILURES = ("environment", "timeout", "parse", "judge", "length", "aborted")
+"""Why a response failed: its environment or a tool broke, ran out of time, its answer could not be read, what scores it
+failed, it reached a limit, or somebody ended it."""
+HISTORY_BREAKS = ("compaction", "re_rendering", "fork")
+"""Why a history is not continued as it was: it was shortened, rendered anew from its messages, or taken up at an
+earlier place."""
 
 TOKENS = DeclaredTable(
     name="tokens",
@@ -101,6 +111,7 @@ TOKENS = DeclaredTable(
         Column("kept_mass", _FLOAT, "probability mass that top-k and top-p left where the token was drawn"),
         Column("routing_agreement", _FLOAT, "share of layer and expert choices that sampler and trainer made alike"),
         Column("rejected", pa.string(), "why a mask took the token out of the loss; null: none did"),
+        Column("segment_id", _INT16, "stretch of one unbroken history that the token belongs to, 0-based"),
     ),
 )
 
@@ -140,6 +151,15 @@ SEQUENCES = DeclaredTable(
         Column("seconds_waiting", _FLOAT, "time from its end to the update", "s"),
         Column("seconds_tools", _FLOAT, "time spent in tools and environment", "s"),
         Column("truncated", pa.bool_(), "cut off at the length limit"),
+        Column("prompt_tokens", _INT32, "tokens of the prompt, before the first sampled one", "tokens"),
+        Column("failure", pa.string(), f"why it failed: {', '.join(FAILURES)}; null: it did not", words=FAILURES),
+        Column("in_baseline", pa.bool_(), "counts in the baseline of its group, whether it is in the loss or not"),
+        Column(
+            "history_break",
+            pa.string(),
+            f"why its segments are several: {', '.join(HISTORY_BREAKS)}; null: not known, or they are not",
+            words=HISTORY_BREAKS,
+        ),
     ),
 )
 

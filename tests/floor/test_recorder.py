@@ -85,7 +85,7 @@ def test_nan_and_infinities_are_kept_and_counted(tmp_path: Path) -> None:
     assert found.to_numpy() == pytest.approx(np.array(c), nan_ok=True)
     metadata = pq.read_schema(path).metadata
     assert json.loads(metadata[NONFINITE_KEY]) == {"logp_current": 4}
-    assert NONFINITE_KEY == b"ratioscope.nonfinite" and metadata[VERSION_KEY] == b"1.1"
+    assert NONFINITE_KEY == b"ratioscope.nonfinite" and metadata[VERSION_KEY] == b"1.2"
 
 
 @pytest.mark.parametrize("make", [list, np.asarray, torch.tensor, pd.Series, pa.array], ids=lambda make: make.__name__)
@@ -103,6 +103,24 @@ def test_tensors_of_any_float_type_are_stored(tmp_path: Path, kind: torch.dtype)
     values = torch.tensor([-1.5, -0.25], dtype=kind, requires_grad=True)
     found = table(write_run(tmp_path / "run", [step.with_tokens(logp_current=values)]), "tokens")
     assert found["logp_current"].to_pylist() == [-1.5, -0.25]
+
+
+def test_columns_of_prompts_failures_and_histories_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    steps = [
+        plain_step([-1.0, -1.0], [-1.0, -1.0], number=number, sequence=[0, 0], segment_id=[0, 1]) for number in (0, 1)
+    ]
+    given = {"prompt_tokens": [7], "failure": ["cosmic rays"], "in_baseline": [True], "history_break": ["fork"]}
+    for step in steps:
+        step.sequences.update(given)
+    folder = write_run(tmp_path / "run", steps)
+    found = table(folder, "sequences")
+    assert {name: found[name].to_pylist() for name in given} == {name: 2 * values for name, values in given.items()}
+    assert table(folder, "tokens")["segment_id"].to_pylist() == [0, 1] * 2
+    (said,) = caplog.messages  # once, whatever the number of steps
+    assert "failure 'cosmic rays' is kept; the words known are environment, timeout, parse" in said
+    with pytest.raises(RunFormatError, match="Column prompt_tokens of the sequences table cannot be stored as int32"):
+        step.sequences.update(prompt_tokens=["seven"])
+        write_run(tmp_path / "other", [step])
 
 
 def test_rows_are_sorted_by_the_key(tmp_path: Path) -> None:

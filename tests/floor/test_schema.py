@@ -101,7 +101,7 @@ def test_any_kind_of_text_will_do(kind: pa.DataType) -> None:
     check(SEQUENCES, found.set(found.get_field_index("prompt"), pa.field("prompt", kind)), "here")
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.7", "0.3", "1"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.7", "0.3", "1"])
 def test_this_and_older_major_versions_are_read(version: str) -> None:
     check_version(version, "here")
 
@@ -111,7 +111,7 @@ def test_a_newer_major_version_is_one_clear_sentence(version: str) -> None:
     with pytest.raises(RunFormatError) as caught:
         check_version(version, "runs/a/run.json")
     assert str(caught.value) == (
-        f"runs/a/run.json: written in run format {version}, this ratioscope reads up to 1.1; upgrade ratioscope."
+        f"runs/a/run.json: written in run format {version}, this ratioscope reads up to 1.2; upgrade ratioscope."
     )
 
 

@@ -302,8 +302,8 @@ DAMAGE: dict[str, Change] = {
     "manifest deeply nested": _written(_DEEP),
     "manifest a list": _written(b"[1]"),
     "manifest null": _written(b"null"),
-    "manifest with a huge number": _written(b'{"schema_version": "1.1", "name": "x", "seed": ' + b"9" * 10_000 + b"}"),
-    "manifest NaN": _written(b'{"schema_version": "1.1", "name": NaN}'),
+    "manifest with a huge number": _written(b'{"schema_version": "1.2", "name": "x", "seed": ' + b"9" * 10_000 + b"}"),
+    "manifest NaN": _written(b'{"schema_version": "1.2", "name": NaN}'),
     "manifest a folder": lambda run: ((run / "run.json").unlink(), (run / "run.json").mkdir()),
     "manifest a link to itself": lambda run: ((run / "run.json").unlink(), (run / "run.json").symlink_to("run.json")),
     **{

@@ -27,7 +27,8 @@ def made(
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
     Args:
-        spread: of a frame with step, response, group, position, prompt, visit, engine, environment, rank, length.
+        spread: of a frame with step, response, group, position, absolute, segment, prompt, visit, engine, environment,
+            rank, length.
         later: by how much an update moves the logits.
         short: tokens of one in two responses.
     """
@@ -40,6 +41,8 @@ def made(
         of = response // PER
         frame = pd.DataFrame(
             {"step": number, "response": response, "group": of, "position": position, "prompt": prompt[of],
+             "absolute": position + (37 * response + 11 * number) % 89 + 3,
+             "segment": (position > (7 * response + number) % 31 + 4).astype(int),
              "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2,
              "length": length}
         )  # fmt: skip
@@ -53,10 +56,13 @@ def made(
             np.minimum(trainer - moved, -1e-7), trainer, np.minimum(trainer + update, -1e-7) if new else None,
             number=number, sequence=response, group=of, logp_behavior_train=trainer.astype(np.float32),
             token_id=rng.integers(0, 500, len(frame)).astype(np.int32),
+            segment_id=frame["segment"].to_numpy(np.int16),
         )  # fmt: skip
         first = frame.drop_duplicates("response")
         step.sequences.update(
             prompt_id=first["prompt"].to_numpy(np.int64), rank=first["rank"].to_numpy(np.int32),
+            prompt_tokens=first["absolute"].to_numpy(np.int32),
+            history_break=np.array(["compaction"] * _RESPONSES),
             engine=np.array([f"server-{each}" for each in first["engine"]]),
             environment=np.array(["text", "image"])[first["environment"]],
         )  # fmt: skip
@@ -87,6 +93,7 @@ def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], A
         (lambda frame: np.where(frame["step"].isin([5, 6]), 0.4, 0.03), "older_weights_for_some_steps", "steps 5–6"),
         (lambda frame: 0.01 + 0.006 * frame["position"], "long_contexts", "grows with the position"),
         (lambda frame: np.where(frame["position"] < 17, 0, 0.2), "kernel_boundary", "identical up to position 1"),
+        (lambda frame: np.where(frame["absolute"] < 64, 0, 0.2), "kernel_boundary", "64 of prompt and response"),
     ],
 )
 def test_a_cause_is_named_with_its_place(
@@ -103,6 +110,20 @@ def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: 
     assert found.of_cause == "padding" and "responses of 12 tokens or less" in found.sentence
     alike = made(tmp_path / "alike", lambda frame: np.full(len(frame), 0.2), short=12)
     assert alike.outcome is Outcome.PASSED, alike.sentence
+
+
+@pytest.mark.parametrize(
+    ("spread", "words"),
+    [
+        (lambda frame: np.where(frame["absolute"] >= 64, 0.5, 0.03), "position with the prompt 64 to 255"),
+        (lambda frame: np.where(frame["segment"] > 0, 0.5, 0.03), "segments: after the first (compaction)"),
+    ],
+)
+def test_a_place_is_said_with_its_cause_or_without(
+    tmp_path: Path, spread: Callable[[pd.DataFrame], Array], words: str
+) -> None:
+    found = made(tmp_path / "run", spread)
+    assert words in found.why + found.sentence, (found.sentence, found.why)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.03, 0.3])
@@ -132,7 +153,9 @@ def test_places_are_chance_on_noise() -> None:
         frame = pd.DataFrame(
             {"step": np.repeat(np.arange(8), n // 8), "group_id": np.arange(n) // 50, "seq_id": np.arange(n) // 25,
              "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
-             "routing_agreement": None, "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
+             "routing_agreement": None, "segment_id": None, "history_break": None,
+             "absolute": np.arange(n) % 25 + rng.integers(5, 200, n // 25).repeat(25),
+             "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
              "environment": rng.integers(0, 2, n // 50).repeat(50), "adapter": None,
              "version_lag": rng.integers(0, 3, n // 50).repeat(50),
              "prompt_id": rng.integers(0, 20, n // 50).repeat(50), "visit": 0}

@@ -32,6 +32,10 @@ class Batch:
     rescaled: bool = False
     rank: NDArray[np.int64] = field(default_factory=lambda: np.arange(N) % 4)
     failed: Bools = field(default_factory=lambda: np.zeros(N, dtype=bool))
+    failure: str = ""
+    """What the log calls the failed ones; "": only how they ended."""
+    stated: bool = False
+    """Whether the log says who counts in the baseline."""
     flagged: bool = True
     """Whether responses at the length limit are marked as truncated."""
 
@@ -68,6 +72,11 @@ def steps_of(fault: Fault, seed: int) -> Iterator[Step]:
             "finish_reason": ["tool_timeout" if each else "stop" for each in batch.failed],
             "dropped": ["filtered" if each else None for each in batch.dropped],
         }  # fmt: skip
+        if batch.failure:
+            columns["finish_reason"] = ["stop"] * N
+            columns["failure"] = [batch.failure if each else None for each in batch.failed]
+        if batch.stated:
+            columns["in_baseline"] = batch.baseline
         step.sequences.clear()
         step.sequences.update(columns)
         yield step
@@ -115,6 +124,27 @@ def not_flagged(batch: Batch) -> None:
 def failed(batch: Batch) -> None:
     batch.failed = batch.rng.random(N) < 0.15
     batch.reward[batch.failed] = 0.0
+
+
+def judge_failed(batch: Batch) -> None:
+    failed(batch)
+    batch.failure = "judge"
+
+
+def unreadable(batch: Batch) -> None:
+    """The policy's own doing."""
+    failed(batch)
+    batch.failure = "parse"
+
+
+def stated_in_the_baseline(batch: Batch) -> None:
+    good_dropped(batch)
+    batch.stated = True
+
+
+def stated_outside_of_the_baseline(batch: Batch) -> None:
+    not_in_the_baseline(batch)
+    batch.stated = True
 
 
 def failed_and_dropped(batch: Batch) -> None:
@@ -165,6 +195,9 @@ FAULTS = {
         Case(empty, ("empty_responses",), "have no token"),
         Case(not_flagged, ("truncation_unmarked",), "end at 40 tokens"),
         Case(failed, ("failures_scored",), "tool_timeout"),
+        Case(judge_failed, ("failures_scored",), "(judge)"),
+        Case(stated_in_the_baseline, ("chosen_by_reward", "in_the_baseline_only"), "mean reward", Severity.NOTICE),
+        Case(stated_outside_of_the_baseline, ("chosen_by_reward",), "mean reward", Severity.NOTICE),
         Case(half_of_the_ranks, ("ranks_missing",), "1, 3 and 5"),
     )
 }
@@ -184,7 +217,7 @@ def test_a_selection_is_named(tmp_path: Path, case: Case) -> None:
     assert case.words in named.sentence + named.why and named.severity is case.severity
 
 
-@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long, failed_as_others, short)})
+@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long, failed_as_others, short, unreadable)})
 def test_a_near_miss_is_not_named(tmp_path: Path, fault: Fault) -> None:
     for seed in range(2):
         found = remarks(tmp_path / f"{fault.__name__} {seed}", fault, seed)
