@@ -53,7 +53,7 @@ def _columns(batch: Batch) -> dict[str, Tensor]:
     """What terms of the catalogue are made of, as far as it is given: see `analysis/runs/tokens.sql`."""
     ratios = {
         "log_rho": "logp_current", "log_rho_new": "logp_new", "log_engine": "logp_behavior_train",
-        "log_reference": "logp_reference",
+        "log_reference": "logp_reference", "log_teacher": "logp_teacher",
     }  # fmt: skip
     found = {name: batch.log_rho(column) for name, column in ratios.items() if column in batch.columns}
     side = batch.columns.get("clip_side")

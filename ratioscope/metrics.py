@@ -35,7 +35,8 @@ from ratioscope.tensors import Tensor, torch
 
 # What `batch_metrics` may be given, of the columns of the run format.
 _GIVEN = {
-    "logp_new", "logp_behavior_train", "logp_reference", "advantage", "clip_side", "clipped", "gate", "entropy",
+    "logp_new", "logp_behavior_train", "logp_reference", "logp_teacher", "advantage", "clip_side", "clipped", "gate",
+    "entropy",
 }  # fmt: skip
 _REQUIRED = {"logp_behavior", "logp_current"}
 _NO_TOKEN = ALL_TOKENS.missing.text.replace("step", "batch")
@@ -58,6 +59,7 @@ def batch_metrics(
     logp_new: Tensor | None = None,
     logp_behavior_train: Tensor | None = None,
     logp_reference: Tensor | None = None,
+    logp_teacher: Tensor | None = None,
     advantage: Tensor | None = None,
     sequence: Tensor | None = None,
     group: Tensor | None = None,
@@ -73,9 +75,9 @@ def batch_metrics(
     `n_invalid`; a ratio of 0 is a number like any other. A sequence with an unusable token has no sequence ratio.
 
     Args:
-        logp_behavior, logp_current, logp_new, logp_behavior_train, logp_reference: log-probabilities of the sampled
-            tokens in nats, [tokens] or [batch, length]; all of one shape and on one device. The names are those of
-            the run format (`ratioscope explain format`).
+        logp_behavior, logp_current, logp_new, logp_behavior_train, logp_reference, logp_teacher: log-probabilities of
+            the sampled tokens in nats, [tokens] or [batch, length]; all of one shape and on one device. The names are
+            those of the run format (`ratioscope explain format`).
         mask: true (or non-zero) where a token is eligible for the loss; without it every token is.
         sequence: integer ids of the tokens' sequences; of padded tensors every row is one, flat ones need it.
         group: integer ids of the prompt groups; without it every sequence is a group of its own.
@@ -87,6 +89,7 @@ def batch_metrics(
     """
     optional = {
         "logp_new": logp_new, "logp_behavior_train": logp_behavior_train, "logp_reference": logp_reference,
+        "logp_teacher": logp_teacher,
         "advantage": advantage, "sequence": sequence, "group": group, "mask": mask,
         "clip_side": clip_side, "clipped": clipped, "gate": gate, "entropy": entropy,
     }  # fmt: skip

@@ -197,7 +197,9 @@ def log_size(term: Term) -> Term:
     return case(term, 0, -inf) if term.is_condition else case(equal(term, 0), -inf, ln(abs(term)))
 
 
-LOG_RHO, LOG_RHO_NEW, LOG_ENGINE, LOG_REFERENCE = map(column, ("log_rho", "log_rho_new", "log_engine", "log_reference"))
+LOG_RHO, LOG_RHO_NEW, LOG_ENGINE, LOG_REFERENCE, LOG_TEACHER = map(
+    column, ("log_rho", "log_rho_new", "log_engine", "log_reference", "log_teacher")
+)
 DEVIATION, DEVIATION_NEW, DEVIATION_ENGINE = map(expm1, (LOG_RHO, LOG_RHO_NEW, LOG_ENGINE))
 """rho - 1, of the current and of the new policy, and of the engine that trains with the sampler's weights."""
 

@@ -74,6 +74,7 @@ QUESTIONS: dict[str, Question] = {
     "reference": Question(
         "how far the policy is from the reference", (*_RATIO, ("logp_reference",)), "kl_to_reference"
     ),
+    "teacher": Question("how far the policy is from its teacher", (*_RATIO, ("logp_teacher",)), "kl_to_teacher"),
     "entropy": Question("how sure the policy is of its tokens", (("entropy",),), "entropy"),
     "reward": Question("what the responses earned", (("sequences.reward",),), "reward"),
     "learning": Question("whether the policy learns", (("sequences.reward", "steps.eval_accuracy"),)),

@@ -15,6 +15,7 @@ select
     logp_new::double - logp_sampled::double as log_rho_new,
     logp_behavior_train::double - logp_behavior::double as log_engine,
     logp_reference::double - logp_sampled::double as log_reference,
+    logp_teacher::double - logp_sampled::double as log_teacher,
     step::bigint + ahead - behavior_version::bigint as version_lag,
     case
         when isnan(logp_sampled) or isnan(logp_current) or isnan(logp_new) then 'nan'

@@ -33,6 +33,7 @@ DERIVED = (
     Column("log_rho_new", pa.float64(), "log ratio, new over behavior: logp_new - logp_sampled", "nats"),
     Column("log_engine", pa.float64(), "log ratio of the two engines: logp_behavior_train - logp_behavior", "nats"),
     Column("log_reference", pa.float64(), "log ratio, reference over behavior: logp_reference - logp_sampled", "nats"),
+    Column("log_teacher", pa.float64(), "log ratio, teacher over behavior: logp_teacher - logp_sampled", "nats"),
     Column("grouped", pa.bool_(), "the prompt group is logged; otherwise group_id is the response's own, below 0"),
     Column("version_lag", pa.int64(), "updates between the version that sampled the token and the current", "updates"),
     Column(
@@ -212,6 +213,7 @@ _PARENTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "log_rho_new": (_SAMPLED, frozenset({"logp_new"})),
     "log_engine": (frozenset({"logp_behavior"}), frozenset({"logp_behavior_train"})),
     "log_reference": (_SAMPLED, frozenset({"logp_reference"})),
+    "log_teacher": (_SAMPLED, frozenset({"logp_teacher"})),
     "grouped": (),
     "version_lag": (frozenset({"behavior_version"}),),
     "invalid": (),

@@ -33,6 +33,7 @@ TOKEN_NUMBERS = (
     ("log p new", "logp_new"),
     ("log p at the gate", "logp_gate"),
     ("log p reference", "logp_reference"),
+    ("log p teacher", "logp_teacher"),
     ("ρ current / behavior", "ratio"),
     ("log ρ", "log_rho"),
     ("ratio new / behavior", "ratio_new"),

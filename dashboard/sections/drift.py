@@ -406,6 +406,7 @@ PAGE = Page(
     main=lambda subject: [distances(subject)],
     reported={
         *(entry.key for entry in (*total_variation.ENTRIES, *divergences.ENTRIES)), "version_lag", "kl_to_reference",
+        "kl_to_teacher",
     },
     tiles=("s_k_bounded", "u_k", "tv_new_behavior_bounded"),
     parts=[

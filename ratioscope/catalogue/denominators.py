@@ -8,7 +8,17 @@ from dataclasses import replace
 
 from ratioscope.metric import ALL_TOKENS, RATIOS, SAMPLED, Denominator, Grain, not_logged
 from ratioscope.notes import Kind, Note
-from ratioscope.terms import LOG_ENGINE, LOG_REFERENCE, LOG_RHO, LOG_RHO_NEW, column, constant, finite, known
+from ratioscope.terms import (
+    LOG_ENGINE,
+    LOG_REFERENCE,
+    LOG_RHO,
+    LOG_RHO_NEW,
+    LOG_TEACHER,
+    column,
+    constant,
+    finite,
+    known,
+)
 
 _ADVANTAGE, _CLIPPED, _GATE = map(column, ("advantage", "clipped", "gate"))
 _TV, _TV_NEW = map(column, ("tv_current_behavior", "tv_new_current"))
@@ -47,6 +57,14 @@ REFERENCE = Denominator(
     not_logged("logp_reference"),
     finite(LOG_REFERENCE) & known(LOG_RHO),
     ("logp_reference",),
+    RATIOS,
+    apart=True,
+)
+TEACHER = Denominator(
+    "n_teacher",
+    not_logged("logp_teacher"),
+    finite(LOG_TEACHER) & known(LOG_RHO),
+    ("logp_teacher",),
     RATIOS,
     apart=True,
 )

@@ -13,10 +13,11 @@ from ratioscope.catalogue.denominators import (
     REFERENCE,
     REWARDED,
     SIDE,
+    TEACHER,
 )
 from ratioscope.catalogue.remedies import FRESHER
 from ratioscope.metric import Grain, Mean, Metric, Moment
-from ratioscope.terms import LOG_REFERENCE, LOG_RHO, case, column, true, unequal, weighted_reference
+from ratioscope.terms import LOG_REFERENCE, LOG_RHO, LOG_TEACHER, case, column, true, unequal, weighted_reference
 
 ENTRIES = (
     Metric(
@@ -226,6 +227,22 @@ ENTRIES = (
         moment=Moment.FIRST,
         over=REFERENCE,
         mean=Mean(weighted_reference(LOG_RHO, LOG_REFERENCE)),
+        lowest=0.0,
+    ),
+    Metric(
+        key="kl_to_teacher",
+        short="KL to teacher",
+        title="KL to the teacher",
+        symbol=r"\mathrm{KL}(\pi_k\Vert\pi_{\mathrm{teacher}})",
+        formula=r"\mathrm{mean}\,\rho_k(e^{\ell}-1-\ell),\ \ell=\log\pi_{\mathrm{teacher}}/\pi_k",
+        definition="KL(current || teacher) from the logged teacher log-probs, importance-weighted to the current policy.",
+        source="S4 eq. 97, of another policy",
+        reading="What on-policy distillation lowers: flat or rising, the policy does not learn from its teacher.",
+        unit="nats",
+        better="lower",
+        moment=Moment.FIRST,
+        over=TEACHER,
+        mean=Mean(weighted_reference(LOG_RHO, LOG_TEACHER)),
         lowest=0.0,
     ),
     Metric(

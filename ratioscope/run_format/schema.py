@@ -94,6 +94,7 @@ TOKENS = DeclaredTable(
         Column("logp_new", _FLOAT, "log-probability under the policy after the update", "nats"),
         Column("logp_gate", _FLOAT, "where the loss evaluated its gate at the last pass; null: logp_current", "nats"),
         Column("logp_reference", _FLOAT, "log-probability under the frozen reference policy", "nats"),
+        Column("logp_teacher", _FLOAT, "log-probability under the teacher that the policy is distilled from", "nats"),
         Column("advantage", _FLOAT, "advantage as used in the loss"),
         Column("clipped", pa.bool_(), "the gate removed this token's policy gradient at the last pass"),
         Column("clip_side", pa.int8(), "-1 below the lower bound, 0 inside, +1 above the upper bound"),

@@ -86,7 +86,8 @@ def test_hovering_shows_every_log_probability_and_markup_is_inert(open_page: Ope
     tokens(page).nth(3).hover()
     detail = page.locator(".detail")
     for words, column in (("log p behavior", "logp_behavior"), ("log p current", "logp_current"),
-                          ("log p new", "logp_new"), ("log p reference", "logp_reference")):  # fmt: skip
+                          ("log p new", "logp_new"), ("log p reference", "logp_reference"),
+                          ("log p teacher", "logp_teacher")):  # fmt: skip
         pair = detail.locator("dl > div").filter(has=page.get_by_text(words, exact=True))
         assert float(pair.locator("dd").inner_text()) == pytest.approx(float(read.tokens[column][3]), rel=0.01)
     tokens(page).nth(4).focus()

@@ -42,13 +42,13 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.run_format import schema
 from tests.making.runs import Step, random_step, write_run
 
-_LOGP = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "logp_reference")
+_LOGP = ("logp_behavior", "logp_behavior_train", "logp_current", "logp_new", "logp_reference", "logp_teacher")
 _EXACT = ("tv_current_behavior", "chi2_current_behavior", "tv_new_current")
 _MASKS = ("clipped", "clip_side", "gate")
 _GROUP = ("group_id", "sequences.group_id")
 _VERSION = ("behavior_version", "steps.policy_version")
 _SCALARS = ("steps.loss", "steps.grad_norm", "steps.eval_accuracy")
-_RARE = ("logp_reference", *_EXACT, *_MASKS, "entropy", *_SCALARS)
+_RARE = ("logp_reference", "logp_teacher", *_EXACT, *_MASKS, "entropy", *_SCALARS)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ SOURCES = {
     ),  # Trinity, open-instruct, tinker
     "old alone": Absent(("logp_behavior", "logp_behavior_train", "logp_new", *_VERSION, *_RARE)),  # ROLL
     "trainer's recomputation": Absent(
-        ("logp_behavior", "logp_reference", *_EXACT, "entropy"),
+        ("logp_behavior", "logp_reference", "logp_teacher", *_EXACT, "entropy"),
     ),  # TRL that generates with the model itself
     "texts": Absent(("sequences.n_tokens", *_VERSION, *_SCALARS), texts_alone=True),  # AReaL's dump, verl's rollouts
     "keys alone": Absent((*TOKEN_COLUMNS, *_GROUP, *_VERSION, *_SCALARS, "sequences.reward", "sequences.n_tokens")),

@@ -139,6 +139,7 @@ def random_step(
     step = step.with_tokens(
         logp_behavior_train=np.minimum(behavior + spread / 5 * rng.standard_normal(n), -1e-3).astype(np.float32),
         logp_reference=np.minimum(behavior + spread * rng.standard_normal(n), -1e-3).astype(np.float32),
+        logp_teacher=np.minimum(behavior - spread * np.cos(np.arange(n)), -1e-3).astype(np.float32),
         tv_current_behavior=rng.uniform(0, 0.5, n).astype(np.float32),
         chi2_current_behavior=rng.exponential(0.1, n).astype(np.float32),
         tv_new_current=rng.uniform(0, 0.2, n).astype(np.float32),

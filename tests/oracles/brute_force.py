@@ -182,6 +182,7 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
     with_entropy = [row for row in rows if row.get("entropy") is not None and isfinite(row["entropy"])]
     with_engine = [row for row in rows if row.get("logp_behavior_train") is not None]
     with_reference = [row for row in rows if row.get("logp_reference") is not None]
+    with_teacher = [row for row in rows if row.get("logp_teacher") is not None]
     with_exact = [row for row in rows if row.get("tv_current_behavior") is not None]
     with_exact_new = [row for row in rows if row.get("tv_new_current") is not None]
     positive = [row for row in with_clip if row["advantage"] > 0]
@@ -199,6 +200,7 @@ def _token_means(rows: list[Row]) -> dict[str, tuple[list[Row], Term]]:
         "u_k_exact": (with_exact_new, lambda r: r["tv_new_current"]),
         "chi2_token_exact": (with_exact, lambda r: r["chi2_current_behavior"]),
         "kl_to_reference": (with_reference, _reference_term),
+        "kl_to_teacher": (with_teacher, lambda r: _reference_term(r, "logp_teacher")),
         "tv_new_behavior": (with_new, lambda r: abs(expm1(_log_rho_new(r))) / 2),
         "tv_new_behavior_bounded": (with_new, lambda r: max(-expm1(_log_rho_new(r)), 0.0)),
         "ratio_mean": (rows, lambda r: exp(_log_rho(r))),
@@ -229,10 +231,10 @@ def _log_engine(row: Row) -> float:
     return row["logp_behavior_train"] - row["logp_behavior"]
 
 
-def _reference_term(row: Row) -> float:
+def _reference_term(row: Row, column: str = "logp_reference") -> float:
     """rho (e^x - 1 - x), x = f - c, multiplied out: at rho = 0 only e^(f - b) is left."""
     with mp.workdps(50):
-        b, c, f = (mp.mpf(row[name]) for name in ("logp_behavior", "logp_current", "logp_reference"))
+        b, c, f = (mp.mpf(row[name]) for name in ("logp_behavior", "logp_current", column))
         return float(mp.exp(f - b) - (0 if mp.isinf(c) else mp.exp(c - b) * (1 + f - c)))
 
 

@@ -218,6 +218,7 @@ def test_an_empty_run_has_an_empty_summary(tmp_path: Path) -> None:
             "logp_behavior_train is not logged",
         ),
         (["logp_reference"], ["kl_to_reference"], "logp_reference is not logged"),
+        (["logp_teacher"], ["kl_to_teacher"], "logp_teacher is not logged"),
         (
             ["tv_current_behavior"],
             ["s_k_exact", "delta_max", "s_k_exact_z"],

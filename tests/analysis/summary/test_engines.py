@@ -28,7 +28,9 @@ OUT_OF_REACH = {
         "need the full distributions",
     ),
 }
-OPTIONAL = ("logp_new", "logp_behavior_train", "logp_reference", "clip_side", "clipped", "gate", "entropy")
+OPTIONAL = (
+    "logp_new", "logp_behavior_train", "logp_reference", "logp_teacher", "clip_side", "clipped", "gate", "entropy",
+)  # fmt: skip
 BAD = {
     "logp_behavior": (np.nan, np.inf, -np.inf, 0.01),
     "logp_current": (np.nan, np.inf, 0.01),
@@ -99,7 +101,7 @@ def with_many_bad_rows(rng: np.random.Generator) -> list[Step]:
 
 def with_bad_optional_columns(rng: np.random.Generator) -> list[Step]:
     """They leave the row usable, and out of their own means."""
-    names = ("logp_behavior_train", "logp_reference", "entropy")
+    names = ("logp_behavior_train", "logp_reference", "logp_teacher", "entropy")
     return [with_values(random_step(rng), rng, **{name: [np.nan, -np.inf]}) for name in names]
 
 
@@ -121,7 +123,7 @@ def far_apart(rng: np.random.Generator) -> list[Step]:
         n = c + 0.1 * rng.standard_normal(60)
         n[11] -= nats
         step = plain_step(b, c, n, sequence=np.arange(60) // 5, group=np.arange(60) // 10)
-        near = {"logp_behavior_train": b, "logp_reference": b}
+        near = {"logp_behavior_train": b, "logp_reference": b, "logp_teacher": b}
         noisy = {name: values + 0.05 * rng.standard_normal(60) for name, values in near.items()}
         steps.append(step.with_tokens(**{name: values.astype(np.float32) for name, values in noisy.items()}))
     return steps
