@@ -133,12 +133,15 @@ def elsewhere(key: str) -> str:
     )
 
 
-def translation_json(run: Run | None, found: Sequence[Translation], frameworks: Iterable[str] = ()) -> dict[str, Any]:
+def translation_json(
+    run: Run | None, found: Sequence[Translation], frameworks: Iterable[str] = (), first: Sequence[str] = ()
+) -> dict[str, Any]:
     """The stable shape of `ratioscope translate --json`: undefined is null, and without a run so is every value.
 
     Args:
         found: the translations of the run.
         frameworks: without a run, whose dictionaries.
+        first: what is to be known before any number is read (`impossible.said_first`).
     """
     steps = next((each.steps for each in found if each.steps), None)
     described = [_framework(each.framework, each.parameters, each.lines) for each in found]
@@ -147,6 +150,7 @@ def translation_json(run: Run | None, found: Sequence[Translation], frameworks: 
         "schema_version": run.manifest.schema_version if run else SCHEMA_VERSION,
         "run": run.manifest.name if run else None,
         "steps": list(steps) if steps else None,
+        "first": list(first),
         "frameworks": described,
     }
 

@@ -63,12 +63,16 @@ def translate(
     Each of their numbers is compared with the metric that is closest to it: equal in every step, different and why,
     without a counterpart, or not computable from this log, with the column that is missing.
 
-    --json prints an object: schema_version, run, steps, frameworks. Each framework has framework, title, source,
+    What the trainer's own logger wrote and cannot be (a fraction above 1, an entropy below 0) is said first, with the
+    known release that logged it so.
+
+    --json prints an object: schema_version, run, steps, first, frameworks. Each framework has framework, title, source,
     settings, parameters, numbers, not_reproducible. Each number has name, metric, same_definition, nearest, formula,
     why, outcome, step, value, our_value, missing, by_step. Undefined is null.
     """  # fmt: skip
     from ratioscope.analysis.findings.logged import logged
     from ratioscope.analysis.frameworks import DIALECTS
+    from ratioscope.analysis.frameworks.impossible import said_first
     from ratioscope.analysis.frameworks.naming import framework_key, written_by
     from ratioscope.analysis.frameworks.translation import translate as translation_of
     from ratioscope.analysis.frameworks.writing import dictionary, translation_json, translation_text
@@ -95,14 +99,15 @@ def translate(
             translation_of(found, name, first, last, summary=summary, parameters=settings)
             for name in ([asked] if asked else DIALECTS)
         ]
+    first_of_all = said_first(found, [each.framework for each in translations])
     if key:
         translations = _of_key(translations, key)
     if as_json:
-        say_json(translation_json(found, translations))
+        say_json(translation_json(found, translations, first=first_of_all))
     elif key:
-        print_line("\n\n".join(_by_step(translations)))
+        print_line("\n\n".join([*first_of_all, *_by_step(translations)]))
     else:
-        print_line("\n\n".join(map(translation_text, translations)))
+        print_line("\n\n".join([*first_of_all, *map(translation_text, translations)]))
 
 
 def _of_key(translations: "list[Translation]", key: str) -> "list[Translation]":

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from functools import partial
 
 from ratioscope.analysis.frameworks import DIALECTS, theirs
+from ratioscope.analysis.frameworks.impossible import said_first
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Agreement, TranslatedNumber, Translation, translation
 from ratioscope.analysis.frameworks.writing import (
@@ -25,8 +26,10 @@ TOKENS = 300_000
 
 
 def answer(subject: Subject) -> str:
-    """A sentence a framework."""
-    return " ".join(map(agreement_sentence, _asked(subject)))
+    """What cannot be, then a sentence a framework."""
+    asked = _asked(subject)
+    first = said_first(subject.opened.run, [each.framework for each in asked])
+    return " ".join([*first, *map(agreement_sentence, asked)])
 
 
 def tables(subject: Subject) -> list[Table]:

@@ -47,7 +47,7 @@ KEYS = {
         "findings",
     },
     "check": {"schema_version", "run", "thresholds_moved", "remarks"},
-    "translate": {"schema_version", "run", "steps", "frameworks"},
+    "translate": {"schema_version", "run", "steps", "first", "frameworks"},
     "compare": {
         *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "instead", "prompts"),
         *("sentences", "groups", "collapsed", "components", "differences"),

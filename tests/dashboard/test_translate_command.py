@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.frameworks import DIALECTS, report
 from ratioscope.analysis.frameworks.translation import Agreement
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.sections import frameworks as page
+from ratioscope.dashboard.sections.subject import Subject
 from tests.dashboard.conftest import make_steps
 from tests.making.commands import Outcome as Ended
 from tests.making.commands import command
@@ -57,6 +60,16 @@ def test_the_framework_is_that_of_the_run_or_all(ratioscope: Ratioscope, gallery
     for folder, named in ((of_trl, ["trl"]), (gallery / "one-step", list(DIALECTS))):
         found = json.loads(ratioscope("translate", folder, "--json").succeeded())
         assert [each["framework"] for each in found["frameworks"]] == named
+
+
+def test_what_cannot_be_is_said_before_all_numbers(ratioscope: Ratioscope, tmp_path: Path) -> None:
+    steps = make_steps(2)
+    steps[1].scalars["extra_actor_pg_clipfrac"] = 3.0
+    folder = write_run(tmp_path / "run", steps)
+    words = "extra_actor_pg_clipfrac is 3 in step 1, and a fraction is never above 1: 1 of 1 steps."
+    assert ratioscope("translate", folder, "--to", "verl").succeeded().startswith(words)
+    assert json.loads(ratioscope("translate", folder, "--to", "verl", "--json").succeeded())["first"] == [words]
+    assert page.answer(Subject(open_folder(folder))).startswith(words)
 
 
 def test_one_number_step_by_step(ratioscope: Ratioscope, gallery: Path) -> None:
