@@ -8,7 +8,8 @@ response as (
         any_value(adapter) as adapter, any_value(prompt_id) as prompt_id,
         any_value(history_break) as history_break,
         -- Between turns stands what no position counts.
-        any_value(prompt_tokens) filter (prompt_tokens >= 0 and coalesce(n_turns, 1) < 2) as prompt_tokens
+        any_value(prompt_tokens) 
+            filter (prompt_tokens >= 0 and coalesce(n_turns, 1) < 2 and coalesce(n_tool_calls, 0) = 0) as prompt_tokens
     from sequence group by step, seq_id
 ),
 visit as (

@@ -20,7 +20,15 @@ import pyarrow as pa
 from skyrl.train.utils.callbacks import TrainingCallback
 
 from ratioscope.adapters.recording import Recording
-from ratioscope.adapters.tensors import MadeColumns, as_numpy, counts, group_numbers, token_columns, totals
+from ratioscope.adapters.tensors import (
+    MadeColumns,
+    as_numpy,
+    counts,
+    group_numbers,
+    sampled_spans,
+    token_columns,
+    totals,
+)
 from ratioscope.run_format.manifest import library_versions
 
 PRODUCER = "ratioscope skyrl callback"
@@ -122,7 +130,12 @@ def step_columns(
     tokens = token_columns(
         mask, {name: None if value is None else value[:rows] for name, value in values.items()} | {"group_id": groups}
     )
-    sequences: MadeColumns = {"seq_id": np.arange(rows), "n_tokens": lengths}
+    there = as_numpy(batch["attention_mask"][:rows]).sum(axis=1)
+    prompts = there - as_numpy(batch["response_mask"][:rows]).sum(axis=1)
+    sequences: MadeColumns = {"seq_id": np.arange(rows), "n_tokens": lengths, "prompt_tokens": prompts}
+    spans = sampled_spans(as_numpy(mask))
+    if spans.max(initial=0) > 1:
+        sequences["n_turns"] = spans
     if version is not None:
         tokens["behavior_version"] = np.full(len(tokens["seq_id"]), version)
         sequences |= dict.fromkeys(("behavior_version_min", "behavior_version_max"), np.full(rows, version))

@@ -75,6 +75,15 @@ def counts(mask: Any) -> np.ndarray:
     return np.bincount(row[flags != 0], minlength=len(lengths))
 
 
+def sampled_spans(mask: Any) -> np.ndarray:
+    """How many stretches of sampled tokens each response has: between two of them stands what a tool wrote."""
+    if getattr(mask, "is_nested", False):
+        rows = [row.cpu().numpy() for row in mask.unbind()]
+    else:
+        rows = [np.asarray(row) for row in mask]
+    return np.array([np.count_nonzero(np.diff(np.concatenate([[0], row != 0])) == 1) for row in rows], dtype=np.int64)
+
+
 def totals(values: Any) -> np.ndarray:
     """Sum over the places of each response, (responses,), float64: a reward that stands on its last token."""
     flat, lengths = _flat(values)

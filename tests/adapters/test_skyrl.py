@@ -54,7 +54,7 @@ def test_rows_are_the_sampled_tokens_of_right_aligned_responses(recorded: tuple[
     np.testing.assert_array_equal(tokens["advantage"], before["advantages"][:8][mask].numpy())
     assert len(sequences) == 8
     assert sequences["dropped"].isna().tolist() == [True] * 7 + [False] and sequences["dropped"][7] == MASKED
-    assert sequences["n_tokens"].iloc[7] == 0
+    assert sequences["n_tokens"].iloc[7] == 0 and sequences["prompt_tokens"][0] == 2
     assert sequences["group_id"].tolist() == [0] * 4 + [1] * 4 and sequences["prompt"][0] == "w1 w1"
     np.testing.assert_allclose(sequences["reward"], before["rewards"][:8].sum(dim=1))
     assert (tokens["behavior_version"] == 0).all() and tokens["logp_behavior"].lt(0).all()

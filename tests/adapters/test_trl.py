@@ -109,6 +109,7 @@ def test_groups_and_texts_survive_the_shuffle(reused: Recorded) -> None:
     for (step, seq_id), rows in tokens.groupby(["step", "seq_id"]):
         (of,) = sequences[(sequences["step"] == step) & (sequences["seq_id"] == seq_id)].itertuples()
         assert words.decode(rows["token_id"].tolist(), skip_special_tokens=True) == of.response
+        assert of.prompt_tokens == len(words(of.prompt)["input_ids"])
         assert of.n_tokens == len(rows) and rows["position"].tolist() == list(range(len(rows)))
         # As for TRL, padding ends a response, too.
         assert (of.finish_reason == "stop") == (rows["token_id"].iloc[-1] in (0, 1)) == (not of.truncated)

@@ -194,6 +194,7 @@ def test_responses_that_fill_the_batch_are_left_out(record: Record) -> None:
     assert len(padding) == 4
     sequences = table(folder, "sequences")
     assert len(sequences) == training.PROMPTS * training.GROUP and sequences["n_tokens"].gt(0).all()
+    assert sequences["prompt_tokens"].gt(0).all()
     assert sorted(sequences["group_id"].unique()) == list(range(training.PROMPTS))
 
 

@@ -139,11 +139,12 @@ def _response(row: Mapping[str, Any]) -> Response:
     }
     if row.get("logprobs") is not None:
         tokens["logp_behavior"] = numbers(row["logprobs"])[mask]  # type: ignore[index]
-    dataset, calls = row.get("dataset"), info.get("num_calls")
+    dataset, calls, prompt = row.get("dataset"), info.get("num_calls"), row.get("prompt_tokens")
     return responses.without_empty(
         {
             "group_id": int(row["prompt_idx"]),
             "n_tokens": int(mask.sum()),
+            "prompt_tokens": len(prompt) if isinstance(prompt, list | np.ndarray) else None,
             "reward": as_number(row["reward"]),
             "finish_reason": words_of(row.get("finish_reason")),
             "truncated": row.get("finish_reason") == "length",

@@ -19,6 +19,7 @@ COLUMNS = {
     "log_probs": "logp_current",
     "rollout_log_probs": "logp_behavior",
     "ref_log_probs": "logp_reference",
+    "teacher_log_probs": "logp_teacher",
     "entropy": "entropy",
     "advantages": "advantage",
 }
@@ -222,7 +223,9 @@ def response_of(
         "prompt": responses.plain_text(sample.get("prompt")),
         "response": responses.plain_text(sample.get("response")),
         "reward": as_number(sample.get("reward")),
+        "prompt_tokens": len(tokens) - length,
         "finish_reason": FINISHED.get(str(status)),
+        "failure": "aborted" if status == "aborted" else None,
         "truncated": status == "truncated" if status is not None else _truncated(row),
         "seconds_tools": as_number(sample.get("non_generation_time")) or None,
         "dropped": reason if dropped or removed else None,

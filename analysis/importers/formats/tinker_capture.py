@@ -346,6 +346,7 @@ def sequence_of(turns: Sequence[SampledTurn]) -> dict[str, Any]:
     top_k = first.limits.get("top_k")
     return {
         "n_tokens": sum(len(turn.tokens) for turn in turns),
+        "prompt_tokens": len(first.prompt) or None,
         "finish_reason": last.finish,
         "truncated": last.finish == "length" if last.finish else None,
         "adapter": first.policy,

@@ -178,6 +178,7 @@ def _response(
             values[column] = tensors[name]
     status = meta.get("truncate_status")
     fields: dict[str, Any] = {
+        "prompt_tokens": len(tensors["tokens"]) - length,
         "prompt": responses.plain_text(meta.get("prompt_text")),
         "response": responses.plain_text(meta.get("response_text")),
         "reward": as_number(reward),

@@ -124,6 +124,7 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
     """
     counts: dict[int, int] = {}
     parts, keys, dropped = [], [], []
+    prompts: list[int | None] = []
     for one in passes:
         found = one.inputs[KEY].tolist()
         fresh = [row for row, key in enumerate(found) if key not in counts and key in responses]
@@ -136,11 +137,16 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
         parts.append(part)
         keys += [found[row] for row in fresh]
         dropped += left_out
+        # Where tools speak, a position does not say how much of them stands before it.
+        there = None if "tool_mask" in one.inputs else one.inputs.get("prompt_mask")
+        prompts += [None] * len(fresh) if there is None else there.cpu()[rows].sum(dim=1).tolist()
     tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if any(count > 1 for count in counts.values()):
         tokens["gradient_weight"] *= np.array([counts[key] for key in tokens["seq_id"].tolist()], dtype=np.float32)
     return StepColumns(
-        _with_nulls(tokens), _sequences(keys, dropped, counts, tokens, responses), _messages(keys, tokens, responses)
+        _with_nulls(tokens),
+        _sequences(keys, dropped, prompts, counts, tokens, responses),
+        _messages(keys, tokens, responses),
     )
 
 
@@ -295,6 +301,7 @@ def _all_null(values: Any) -> bool:
 def _sequences(
     keys: list[int],
     dropped: list[str | None],
+    prompts: list[int | None],
     counts: dict[int, int],
     tokens: Arrays,
     responses: dict[int, ScoredResponse],
@@ -322,6 +329,8 @@ def _sequences(
         columns[f"reward_{name}"] = pa.array([response.parts.get(name) for response in of], pa.float32())
     if any(count > 1 for count in counts.values()):
         columns["sample_weight"] = [float(counts[key]) for key in keys]
+    if any(prompt is not None for prompt in prompts):
+        columns["prompt_tokens"] = pa.array(prompts, pa.int32())
     if any(reason is not None for reason in dropped):
         columns["dropped"] = pa.array(dropped, pa.string())
     if any(response.messages for response in of):

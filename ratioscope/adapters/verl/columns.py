@@ -16,6 +16,7 @@ from ratioscope.adapters.tensors import (
     counts,
     group_numbers,
     null_where,
+    sampled_spans,
     sampling_versions,
     token_columns,
     totals,
@@ -89,7 +90,10 @@ def step_columns(
     sequences["reward"] = None if scores is None else totals(scores)
     sequences |= {name: values for name, values in fields.items() if name.startswith("reward_")}
     sequences["environment"] = [str(name) for name in fields["data_source"]] if "data_source" in fields else None
-    spans = _sampled_spans(mask)
+    if "prompts" in fields:
+        prompts = _unpadded(fields["prompts"], fields.get("attention_mask"), "left")
+        sequences["prompt_tokens"] = np.array([len(ids) for ids in prompts], dtype=np.int32)
+    spans = sampled_spans(mask)
     sequences["n_turns"] = spans if spans.max(initial=0) > 1 else None
     if sampled is not None:
         gone = (lengths > 0) & (counts(kept) == 0)
@@ -126,15 +130,6 @@ def _unpadded(ids: Any, attention_mask: Any, side: str) -> list[list[int]]:
     width = ids.shape[1]
     there = attention_mask[:, :width] if side == "left" else attention_mask[:, -width:]
     return [row[mask.bool()].tolist() for row, mask in zip(ids, there, strict=True)]
-
-
-def _sampled_spans(mask: Any) -> np.ndarray:
-    """How many stretches of sampled tokens each response has: between two of them stands what a tool wrote."""
-    if getattr(mask, "is_nested", False):
-        rows = [row.cpu().numpy() for row in mask.unbind()]
-    else:
-        rows = [np.asarray(row) for row in mask]
-    return np.array([np.count_nonzero(np.diff(np.concatenate([[0], row != 0])) == 1) for row in rows], dtype=np.int64)
 
 
 def _those(values: Any, which: np.ndarray) -> Any:

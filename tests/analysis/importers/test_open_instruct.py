@@ -31,6 +31,7 @@ def test_every_column_is_that_of_the_run(tmp_path: Path, runs: list[list[Respons
     assert [step.number for step in steps] == [1, 2, 3]
     for step, run in zip(steps, runs, strict=True):
         assert step.sequences["group_id"] == [0] * 4 + [1] * 4
+        assert step.sequences["prompt_tokens"] == [len(one.prompt) for one in run]
         for place, one in enumerate(run):
             np.testing.assert_array_equal(column(step, "logp_behavior", place), np.float32(one.sampled))
             assert set(column(step, "advantage", place)) == {np.float32(one.advantage)}

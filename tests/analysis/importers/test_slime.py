@@ -37,7 +37,23 @@ def test_every_column_is_that_of_the_run(tmp_path: Path, known: list[list[truth.
         assert sequences["finish_reason"][:2] == ["stop", "length"] and sequences["truncated"][:2] == [False, True]
         assert sequences["rank"] == [0, 1] * 3
         assert sequences["n_turns"] == [2, 1, 1, 1, 1, 1]
+        assert sequences["prompt_tokens"] == [len(one.prompt_ids) for one in responses]
         assert step.scalars["wall_time"] is None
+
+
+def test_a_teacher_and_an_end_by_somebody_are_read(tmp_path: Path, known: list[list[truth.Known]]) -> None:
+    folder = imitated_slime.write(tmp_path / "dump", known[:1])
+    sampled, trained = (torch.load(folder / name / "0.pt") for name in ("rollout_data", "train_data"))
+    sampled["samples"][1]["status"] = "aborted"
+    for row in trained["samples"]:
+        row["teacher_log_probs"] = row["ref_log_probs"] - 0.25
+    torch.save(sampled, folder / "rollout_data/0.pt")
+    torch.save(trained, folder / "train_data/0.pt")
+    (step,) = steps_of(slime.IMPORTER, folder)
+    assert step.sequences["failure"] == [None, "aborted"] + [None] * (len(known[0]) - 2)
+    np.testing.assert_allclose(
+        column(step, "logp_teacher", 1), column(step, "logp_reference", 1) - 0.25, rtol=0, atol=1e-6
+    )
 
 
 def test_placeholders_of_tools_are_no_tokens(tmp_path: Path, known: list[list[truth.Known]]) -> None:

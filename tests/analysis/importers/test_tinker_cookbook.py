@@ -38,6 +38,7 @@ def test_the_folder_and_its_capture_are_one_run(run: Path) -> None:
     for step in steps:
         assert step.sequences["group_id"] == [0, 0, 1, 1]
         assert step.sequences["n_turns"] == [1, 2, 1, 2]
+        assert step.sequences["prompt_tokens"] == [2] * 4
         for response, (group, place) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
             turns = [
                 one

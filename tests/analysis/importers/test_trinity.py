@@ -44,6 +44,7 @@ def test_every_column_is_that_of_the_run(path: Path) -> None:
         assert step.tokens is not None and "logp_current" not in step.tokens
         assert step.sequences["group_id"] == [0, 0, 1, 1, 2, 2]
         assert step.sequences["reward"] == [one.reward for one in responses]
+        assert step.sequences["prompt_tokens"] == [len(one.prompt_ids) for one in responses]
         assert step.sequences["prompt"][1] == responses[1].prompt
         assert step.sequences["truncated"][1]
         assert step.scalars["policy_version"] == step.number - 1
