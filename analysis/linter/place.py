@@ -33,6 +33,8 @@ _SHRINK = 0.01
 _ALIKE_LIFT = 0.97
 _MOST_PLACES, _MOST_NAMED = 3, 3
 _FIRST_TOKENS = 4
+_LEAST_APART = 0.25
+"""How far prompts must differ in length, as a share of how far positions do, for their sum to be another dimension."""
 _ALIKE = 0.9
 """Agreement of the experts' routing from which on it is nearly complete."""
 
@@ -118,10 +120,11 @@ def _routing(frame: pd.DataFrame) -> "pd.Series":
 
 def _absolute(frame: pd.DataFrame) -> "pd.Series":
     """Positions with the prompt before them, where prompts differ in length: elsewhere they say nothing more."""
-    absolute = frame["absolute"]
-    prompts = (absolute - frame["position"]).dropna()
-    counted = absolute.dropna() if prompts.nunique() > 1 else absolute[:0]
-    return _doubling(counted).reindex(frame.index)
+    absolute = frame["absolute"].dropna().astype(float)
+    position = frame["position"][absolute.index].astype(float)
+    spreads = [each.quantile(0.9) - each.quantile(0.1) for each in (absolute - position, position)]
+    counted = absolute if spreads[0] > _LEAST_APART * spreads[1] else absolute[:0]
+    return _doubling(counted.astype(int)).reindex(frame.index)
 
 
 def _segments(frame: pd.DataFrame) -> "pd.Series":
