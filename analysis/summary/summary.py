@@ -35,7 +35,8 @@ LOGGED = tuple(key for key, metric in CATALOGUE.items() if metric.grain is Grain
 _KEYS = [*COUNTS, *CATALOGUE]
 NO_TOKEN = Note(Kind.UNDEFINED, "no token of this step is on disk")
 _LEFT_OUT = Note(Kind.UNDEFINED, "no token of this step is on disk, or its rows are left out")
-_INFINITE = Note(Kind.UNDEFINED, "an infinite value is logged")
+_INFINITE = Note(Kind.INFINITE, "an infinite value is logged")
+_NO_SHARE = Note(Kind.UNDEFINED, _INFINITE.reason)
 NO_TOKENS = Note(Kind.NOT_LOGGED, "no tokens are logged")
 
 
@@ -231,9 +232,11 @@ def _assemble(
         if values[key].isna().all():
             found.append(_noted(index, [key], not_logged(key)))
         infinite = index[np.isinf(values[key].to_numpy())]
-        if CATALOGUE[key].share and len(infinite):
-            values.loc[infinite, key] = np.nan
-            found.append(_noted(infinite, [key], _INFINITE))
+        if len(infinite):
+            share = CATALOGUE[key].share  # which no infinite value can be
+            if share:
+                values.loc[infinite, key] = np.nan
+            found.append(_noted(infinite, [key], _NO_SHARE if share else _INFINITE))
     if prompts := run.manifest.evaluation_prompts:
         low["eval_accuracy"], high["eval_accuracy"] = of_share(values["eval_accuracy"].to_numpy(), prompts)
     ends = [rewards_between(file) for file in run.files["sequences"]]

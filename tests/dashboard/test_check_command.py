@@ -55,7 +55,7 @@ def test_a_problem_ends_with_1_and_comes_first_with_what_to_do(ratioscope: Ratio
     assert outcome.code == cli.PROBLEMS_FOUND == 1
     first, second, *_ = outcome.out.splitlines()
     assert first.startswith("critical     invalid_values: ")
-    assert "fix the writer" in second
+    assert "find where the forward pass or the writer loses them" in second
 
 
 def test_a_run_that_learns_nothing_does_not_pass(ratioscope: Ratioscope, clean: Path, tmp_path: Path) -> None:
