@@ -111,6 +111,7 @@ def test_all_readers_agree(term: Term) -> None:
 
 TOKENS = ROWS | {
     "log_reference": [0.1, -0.5, 1.0, 0.0, -0.003, 2.5, -3.0, 0.75],
+    "log_teacher": [-0.2, 0.3, nan, 0.0, 1.5, -2.0, 0.01, -0.4],
     "clip_side": [0.0, 1.0, -1.0, nan, 0.0, nan, 1.0, -1.0],
     "clipped": [nan, nan, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0],
     "gate": [1.0, 0.5, nan, 0.25, 0.0, 1.0, 1.0, 0.0],
