@@ -155,6 +155,15 @@ def test_the_diagnosis_is_that_of_the_command(session: Session, runs: Path, rati
     assert rest["findings"] == found["findings"][1:2] and rest["next_offset"] == 2
 
 
+def to_digits(value: Any) -> Any:
+    """With nine digits: sums over several threads differ in the last ones between two processes."""
+    if isinstance(value, dict):
+        return {key: to_digits(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [to_digits(one) for one in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
 def test_causes_are_the_table_of_the_command(session: Session, runs: Path, ratioscope: Callable[..., Outcome]) -> None:
     families = json.loads(ratioscope("diagnose", runs / COLLAPSED, "--why", "--json").out)["why"]
     every = [{"family": family["family"]} | cause for family in families for cause in family["causes"]]
@@ -163,12 +172,12 @@ def test_causes_are_the_table_of_the_command(session: Session, runs: Path, ratio
         page = session.ask("causes", run=COLLAPSED, every=True, offset=offset, limit=100)
         pages += page["causes"]
         offset = page["next_offset"]
-    assert pages == every and len(every) == page["looked_for"] > 50
+    assert to_digits(pages) == to_digits(every) and len(every) == page["looked_for"] > 50
     spoken_for = session.ask("causes", run=COLLAPSED)
     assert spoken_for["without_sign"] + spoken_for["total"] == len(every)
     assert all(cause["words"] in why_text(families) for cause in spoken_for["causes"])
     (one,) = session.ask("causes", run=COLLAPSED, cause=every[-1]["cause"])["causes"]
-    assert one == every[-1]
+    assert to_digits(one) == to_digits(every[-1])
 
 
 def test_the_log_is_checked(session: Session, runs: Path, ratioscope: Callable[..., Outcome]) -> None:
