@@ -28,8 +28,8 @@ def cannot_clip(manifest: Manifest, values: pd.DataFrame) -> str:
     if gate is None or gate.stops or (values[list(SHARES)] > 0).any(axis=None):
         return ""
     if gate.kind is GateKind.OPEN:
-        return "The algorithm has no gate: it clips no token."
-    return "The algorithm's gate damps gradients and stops none: it clips no token."
+        return "This algorithm clips no token."
+    return "This algorithm damps gradients and clips no token."
 
 
 def clipping_headline(summary: StepSummary, unclipped: str = "") -> str:

@@ -25,7 +25,7 @@ def diagnosis_text(opened: Opened) -> str:
     ]
     if not lines:
         n = len(opened.summary.values)
-        lines = [f"No rule found anything in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
+        lines = [f"No problem found in {n} step{'s' * (n != 1)}." if n else "No step is on disk yet."]
     told = {log_is_broken.name, log_is_broken_in_part.name, rows_are_left_out.name} & {
         finding.rule for finding in opened.findings
     }

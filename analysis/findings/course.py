@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
-from ratioscope.analysis.findings.fall import fall_of, finite_values, noise_of_mean, own_noise
+from ratioscope.analysis.findings.drop import drop_of
+from ratioscope.analysis.findings.fall import LEVEL_WORDS, fall_of, finite_values, noise_of_mean, own_noise
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import half_width, level
+from ratioscope.analysis.findings.numbers import half_width, level, level_change
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
@@ -108,6 +109,12 @@ class LevelTrend(NamedTuple):
     n: int
     """How many values there are."""
 
+    @property
+    def words(self) -> str:
+        """From where to where: "Accuracy 53 → 91 %"."""
+        said = level_change(self.start, self.end, share=CATALOGUE[self.metric].share)
+        return f"{LEVEL_WORDS[self.metric].capitalize()} {said}"
+
 
 def level_trend(summary: StepSummary) -> LevelTrend | None:
     """The trend of evaluation accuracy, or of the training reward where there are few evaluations; None: too few.
@@ -139,6 +146,18 @@ def level_trend(summary: StepSummary) -> LevelTrend | None:
             *_, (start, end) = _ends(values, 0.0, 0.0)
         return LevelTrend(metric, "rose" if rose else "fell" if fell else "", start, end, len(series))
     return None
+
+
+def level_moved(summary: StepSummary, limits: Limits) -> str:
+    """From where to where the level went, "Accuracy 53 → 91 %": its fall, where it fell, else its trend; "": too few
+    values."""
+    if (fall := fall_of(summary, limits)) is not None:
+        said = level_change(fall.best, fall.last, share=CATALOGUE[fall.metric].share)
+        return f"{LEVEL_WORDS[fall.metric].capitalize()} {said}"
+    if (drop := drop_of(summary, limits)) is not None and drop.is_low:
+        return f"{drop.change[:1].upper()}{drop.change[1:]}"
+    trend = level_trend(summary)
+    return trend.words if trend is not None else ""
 
 
 class Turn(NamedTuple):

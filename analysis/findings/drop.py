@@ -12,14 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.fall import Fall, fall_at, finite_values, level_of, noise_of_mean
+from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_at, finite_values, level_of, noise_of_mean
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import level_change
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
-LEVEL_WORDS = {"eval_accuracy": "accuracy", "reward": "training reward"}
-"""What a run is for, as short sentences name it."""
 _LEAST_EVALUATIONS = 3
 _WINDOW = 5
 """Steps that a training reward is averaged over: it moves with its prompts."""
@@ -66,11 +64,15 @@ class Drop:
         return self.last < self.limit
 
     @property
+    def change(self) -> str:
+        """From where to where: "accuracy 80 → 27 %"."""
+        return f"{LEVEL_WORDS[self.metric]} {level_change(self.good, self.last, share=CATALOGUE[self.metric].share)}"
+
+    @property
     def words(self) -> str:
-        """From where to where, without a full stop: "accuracy 80 → 27 % in 10 steps"."""
-        said = level_change(self.good, self.last, share=CATALOGUE[self.metric].share)
+        """The same with how fast, without a full stop: "accuracy 80 → 27 % in 10 steps"."""
         n = self.last_step - self.good_step
-        return f"{LEVEL_WORDS[self.metric]} {said} in {n} step{'s' * (n != 1)}"
+        return f"{self.change} in {n} step{'s' * (n != 1)}"
 
 
 def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:

@@ -1,7 +1,7 @@
 """A fall of what a run is for from its best level: decided once, for the finding, the headline and the pages.
 
 fall = fall_of(summary, limits)          # None: it has not fallen
-fall.words                               # "Evaluation accuracy fell from 38.1% (step 0) to 16.6% (step 10), ..."
+fall.words                               # "Accuracy fell 38 → 17 % in steps 0–10 and stayed low: 2 % in step 50"
 """
 
 from dataclasses import dataclass, replace
@@ -10,9 +10,12 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import half_width, level
+from ratioscope.analysis.findings.numbers import half_width, level_change, rounded_level
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
+
+LEVEL_WORDS = {"eval_accuracy": "accuracy", "reward": "training reward"}
+"""What a run is for, as short sentences name it."""
 
 _LEAST_EVALUATIONS = 8
 _LEAST_REWARDS = 30
@@ -61,22 +64,22 @@ class Fall:
     @property
     def words(self) -> str:
         """What happened, without a full stop: where it was, where it went, and where it is."""
-        title = CATALOGUE[self.metric].title + f" (means of {self.window} steps)" * (self.window > 1)
+        of_steps = f" (means of {self.window} steps)" if self.window > 1 else ""
+        begun = f"{LEVEL_WORDS[self.metric].capitalize()}{of_steps} fell "
+        last = f": {rounded_level(self.last, share=self._share)} in step {self.last_step}"
         if self.came_back:
-            course = "came back, and fell again" if self.last < self.limit else "and came back"
-            return (
-                f"{title} fell from {self._level(self.best)} (step {self.best_step}) to {self._level(self.low.min())} "
-                f"(step {self.low.idxmin()}), was low in steps {self.found} to {self.low.index[-1]}, {course}; "
-                f"the last is {self._level(self.last)} (step {self.last_step})"
-            )
-        always = len(self.low) == self.n_after
-        since = "stayed low" if always else f"was low in {len(self.low)} of {self.n_after} values since"
+            begun += self._change(float(self.low.min()), int(self.low.index[int(self.low.argmin())]))
+            return f"{begun}{', came back, and fell again' if self.last < self.limit else ' and came back'}{last}"
+        begun += self._change(float(self.low.iloc[0]), self.found)
         if self.back is not None:
-            since += f" (back at {self._level(self.back_at)} in step {self.back})"
-        return (
-            f"{title} fell from {self._level(self.best)} (step {self.best_step}) to {self._level(self.low.iloc[0])} "
-            f"(step {self.found}) and {since}; the last is {self._level(self.last)} (step {self.last_step})"
-        )
+            back = rounded_level(self.back_at, share=self._share)
+            return f"{begun}, came back to {back} in step {self.back}, and fell again{last}"
+        if len(self.low) == self.n_after:
+            return f"{begun} and stayed low{last}"
+        return f"{begun} and was low in {len(self.low)} of {self.n_after} values since{last}"
+
+    def _change(self, to: float, step: int) -> str:
+        return f"{level_change(self.best, to, share=self._share)} in steps {self.best_step}–{step}"
 
     @property
     def last_good(self) -> int:
@@ -96,9 +99,6 @@ class Fall:
     @property
     def _share(self) -> bool:
         return CATALOGUE[self.metric].share
-
-    def _level(self, value: float) -> str:
-        return level(value, share=self._share)
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

@@ -75,6 +75,13 @@ def level(value: float, *, share: bool) -> str:
     return percent(value) if share else number(value)
 
 
+def rounded_level(value: float, *, share: bool) -> str:
+    """The same in a headline: "66 %"."""
+    if not share:
+        return number(value)
+    return f"{100 * value:.{0 if value == 0 or value >= 0.01 else 1}f} %"
+
+
 def level_change(before: float, after: float, *, share: bool) -> str:
     """From one level to another: "80 → 27 %" of a share; the decimal that tells them apart, where there is one."""
     if not share:

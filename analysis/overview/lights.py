@@ -17,13 +17,13 @@ from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.regime import variance_dominates
 from ratioscope.analysis.diagnosis.rule import RULES, FindingRule, rule_words
-from ratioscope.analysis.findings.course import level_trend
-from ratioscope.analysis.findings.drop import LEVEL_WORDS, drop_of
+from ratioscope.analysis.findings.course import level_moved, level_trend
+from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.facts import Cause, Concern, Facts, facts_of
-from ratioscope.analysis.findings.fall import Fall, fall_of, finite_values, setback_of
+from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite_values, setback_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import level, level_change, number
+from ratioscope.analysis.findings.numbers import number, rounded_level
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.summary.summary import StepSummary
@@ -137,7 +137,7 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     if diverged is not None:
         return LightState.FALLEN, diverged.sentence
     if (fall := fall_of(summary, limits)) is not None:
-        return LightState.FALLEN, _fallen(fall)
+        return LightState.FALLEN, f"{level_moved(summary, limits)} in steps {fall.best_step}–{fall.last_step}."
     drop = drop_of(summary, limits)
     if drop is not None and (drop.is_low or live):
         if live and not drop.lasting:
@@ -146,27 +146,21 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     trend = level_trend(summary)
     if trend is None:
         return LightState.UNKNOWN, _too_few(summary)
-    title = _capital(LEVEL_WORDS[trend.metric])
-    said = f"{title} {level_change(trend.start, trend.end, share=CATALOGUE[trend.metric].share)}"
     back = setback_of(summary, limits)
-    after = (
-        f", after a fall to {level(back.low.min(), share=_is_share(back))} (step {back.low.idxmin()})" if back else ""
-    )
+    after = ""
+    if back is not None:
+        lowest = rounded_level(float(back.low.min()), share=_is_share(back))
+        after = f", after a fall to {lowest} (step {back.low.idxmin()})"
     if trend.clear == "rose":
-        return LightState.RISING, f"{said}{after}."
+        return LightState.RISING, f"{trend.words}{after}."
     if trend.clear == "fell" and trend.start - trend.end > limits.reward_lowered * abs(trend.start):
-        return LightState.FALLEN, f"{said}."
+        return LightState.FALLEN, f"{trend.words}."
     of = f"{trend.n} {'evaluations' if trend.metric == 'eval_accuracy' else 'steps'}"
-    return LightState.FLAT, f"{said} in {of}, {'slightly lower' if trend.clear else 'within noise'}{after}."
+    return LightState.FLAT, f"{trend.words} in {of}, {'slightly lower' if trend.clear else 'within noise'}{after}."
 
 
 def _is_share(fall: Fall) -> bool:
     return CATALOGUE[fall.metric].share
-
-
-def _fallen(fall: Fall) -> str:
-    said = level_change(fall.best, fall.last, share=_is_share(fall))
-    return f"{_capital(LEVEL_WORDS[fall.metric])} {said} in steps {fall.best_step}–{fall.last_step}."
 
 
 def _too_few(summary: StepSummary) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import RULES
-from ratioscope.analysis.findings.course import learning
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.linter.verdict import doubts
@@ -26,36 +25,26 @@ def leading(findings: Sequence[Finding]) -> Finding | None:
     return next((finding for finding in found if RULES[finding.rule].outcome), found[0] if found else None)
 
 
-def overview_headline(
-    summary: StepSummary, facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()
-) -> str:
+def overview_headline(facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
     """What happened? The text may quote the log.
 
     Args:
-        summary: of the steps that `facts` are of.
         findings: of `diagnose`, worst first.
         remarks: of `lint`, worst first.
     """
-    problems = [remark for remark in remarks if remark.is_problem]
-    lead = leading(findings)
+    if (lead := leading(findings)) is not None:
+        return lead.sentence
     if not facts.n_steps:
-        return lead.sentence if lead else "No step is on disk yet."
+        return "No step is on disk yet."
     steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
-    if lead:
-        said = lead.sentence
-    elif not facts.staleness.n_known:
-        said = f"Cannot tell from {steps}: {facts.unknown}."
-    else:
-        found = "No rule found anything graver than a notice" if findings else "No rule found anything"
-        if doubtful := doubts(remarks):
-            said = f"{found} in {steps}, but use the log with care: {doubtful[0].sentence}"
-        elif problems:
-            said = f"{found} in {steps}, but a check of the log did: {problems[0].sentence}"
-        else:
-            said = f"{found} in {steps}."
-    # The finding of a fall says what the level did.
-    fell = lead is not None and RULES[lead.rule].outcome and not RULES[lead.rule].absence
-    return f"{said} {'' if fell else learning(summary, facts.limits)}".strip()
+    if not facts.staleness.n_known:
+        return f"Cannot tell from {steps}: {facts.unknown}."
+    if doubtful := doubts(remarks):
+        return f"No problem found in {steps}, but use the log with care: {doubtful[0].sentence}"
+    if problems := [remark for remark in remarks if remark.is_problem]:
+        return f"No problem found in {steps}, but a check of the log found: {problems[0].sentence}"
+    notices = f"; {len(findings)} notice{'s' * (len(findings) > 1)}" if findings else ""
+    return f"No problem found in {steps}{notices}."
 
 
 _OF_THE_LOG = "linter"

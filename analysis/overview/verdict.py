@@ -79,7 +79,7 @@ def run_verdict(
     """
     facts, lead = facts_of(summary, limits), leading(findings)
     shown = lights(summary, findings, remarks, limits, live=live)
-    what = Answer(WHAT, overview_headline(summary, facts, findings, remarks), lead)
+    what = Answer(WHAT, overview_headline(facts, findings, remarks), lead)
     if not facts.n_steps:
         return Verdict(shown, (what,), "", lead, None)
     sure = Answer(SURE, _sure(summary, facts, lead, remarks, shown[-1]))
@@ -87,7 +87,7 @@ def run_verdict(
     if lead is None:
         problems = [remark for remark in remarks if remark.is_problem]
         change = (Answer(CHANGE, _first(problems[0].do)),) if problems else ()
-        return Verdict(shown, (what, *change, sure), told, None, None)
+        return Verdict(shown, (what, *change, *([sure] if sure.text else [])), told, None, None)
     cause = _cause(lead, findings)
     answers = (
         what,
@@ -141,7 +141,8 @@ def _when(summary: StepSummary, finding: Finding) -> str:
 
 
 def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding], log: Light) -> str:
-    """What the finding leaves open, what the linter says, and what is not logged."""
+    """What the finding leaves open, what the linter says, and what is not logged; "" where it is no more than the light
+    of the log says."""
     problems = doubts(remarks)
     counts = counted_outcomes(remarks)
     if log.state is LightState.BROKEN:
@@ -152,7 +153,8 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
     elif mostly_unknown(remarks):
         trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
-        trust = f"No check found a problem in the log ({counts})"
+        trusted = log.state is LightState.TRUSTED
+        trust = "The log is trusted" if trusted else f"No check found a problem in the log ({counts})"
     doubtful, known = unreliable_steps(summary, "ratio_mean")
     if doubtful:
         trust += f"; means of the ratio are unreliable in {doubtful} of {known} steps"
@@ -160,6 +162,8 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
         trust += f"; not logged, so not judged: {'; '.join(unseen)}"
     if lead is None and (unseen_tail := _open_variance(facts)):
         trust += f"; {unseen_tail}"
+    if lead is None and trust == "The log is trusted":
+        return ""
     return f"{lead.sure if lead else ''} {trust}.".strip()
 
 

@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
+import pandas as pd
 
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.course import level_moved, level_trend
+from ratioscope.analysis.findings.fall import finite_values
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.lights import lights_of
@@ -33,6 +35,11 @@ class Headline:
     """Mean reward by step, at most REWARD_POINTS of them, the extremes kept."""
     last_reward: float | None = None
     """Mean of the last five steps that have one."""
+    level: tuple[float, ...] = ()
+    """What the run is for by step, evaluation accuracy where it is logged; as many of them."""
+    change: str = ""
+    """From where to where it went, in words; "": too few values."""
+    level_end: float | None = None
     lights: tuple[tuple[str, str], ...] = ()
     """State and sentence of each light, in the order of `lights.NAMES`; the state by its name in `LightState`."""
     severity: int = 0
@@ -57,7 +64,7 @@ class Headline:
         """From JSON of its fields."""
         fields = json.loads(contents)
         lights = tuple((state, sentence) for state, sentence in fields["lights"])
-        return cls(**fields | {"reward": tuple(fields["reward"]), "lights": lights})
+        return cls(**fields | {name: tuple(fields[name]) for name in ("reward", "level")} | {"lights": lights})
 
 
 def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
@@ -79,21 +86,28 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     severity, rule = (findings[0].severity, findings[0].rule) if findings else (Severity.NONE, "")
     if worst is not None and worst.severity > severity:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
-    reward = values["reward"].replace([np.inf, -np.inf], np.nan).dropna()
+    reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
     found = Headline(
         tokens=int(values["n_tokens"].sum()),
-        reward=tuple(float(f"{value:.4g}") for value in reduce(reward, REWARD_POINTS)),
+        reward=_points(reward),
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
+        level=_points(finite_values(opened.summary, trend.metric)) if trend else (),
+        change=level_moved(opened.summary, limits),
+        level_end=trend.end if trend else None,
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),
         rule=rule,
         sentence=findings[0].sentence if findings else "",
-        answer=answer_of(opened.summary, opened.facts(), findings, opened.remarks),
+        answer=answer_of(opened.facts(), findings, opened.remarks),
         last_step=opened.summary.last_step,
     )
     if opened.run.status != "running":
         kept.put(json.dumps(asdict(found)).encode())
     return found
+
+
+def _points(series: "pd.Series[float]") -> tuple[float, ...]:
+    return tuple(float(f"{value:.4g}") for value in reduce(series, REWARD_POINTS))
 
 
 def found(folder: Path) -> Headline:

@@ -62,7 +62,7 @@ def test_why_prints_the_causes_against_their_signs(ratioscope: Ratioscope, stale
 
 def test_a_run_without_findings_says_so(ratioscope: Ratioscope, fresh: Path) -> None:
     said = ratioscope("diagnose", fresh, "--fail-on", "notice").succeeded()
-    assert "\n\nNo rule found anything in 4 steps." in said
+    assert "\n\nNo problem found in 4 steps." in said
 
 
 @pytest.mark.parametrize(("severity", "code"), [("notice", 1), ("warning", 1), ("critical", 0)])

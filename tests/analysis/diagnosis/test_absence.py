@@ -114,7 +114,7 @@ def test_what_cannot_be_seen_is_a_finding_and_no_gate_passes(
     found = {finding.rule: finding for finding in opened.findings}
     assert rule in found and found[rule].severity is SEVERITY.get(rule, Severity.CRITICAL)
     assert "nan" not in found[rule].sentence
-    said = overview_headline(opened.summary, opened.facts(), opened.findings)
+    said = overview_headline(opened.facts(), opened.findings)
     assert found[rule].sentence in said
     for arguments in (["diagnose", folder, "--fail-on", "warning"], ["watch", folder, "--every", "0.05"]):
         outcome = command(monkeypatch, capsys, *arguments)
@@ -143,7 +143,7 @@ def test_a_run_that_has_not_begun_is_not_sick(tmp_path: Path) -> None:
     manifest.write(folder)
     opened = open_folder(folder)
     assert opened.run.status == "running" and opened.findings == []
-    assert overview_headline(opened.summary, opened.facts(), []) == "No step is on disk yet."
+    assert overview_headline(opened.facts(), []) == "No step is on disk yet."
 
 
 def test_a_scalar_that_is_logged_now_and_then_has_not_stopped(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_is_not_logged_is_said_beside_an_empty_list_of_findings(
         "the entropy (entropy)",
     ]
     printed = command(monkeypatch, capsys, "diagnose", folder).succeeded()
-    assert f"\n\nNo rule found anything in {STEPS} steps." in printed and all(words in printed for words in unseen)
+    assert f"\n\nNo problem found in {STEPS} steps." in printed and all(words in printed for words in unseen)
 
 
 def test_updates_that_are_skipped_now_and_then_are_no_divergence(tmp_path: Path) -> None:

@@ -43,13 +43,13 @@ def summary_with(folder: Path, staleness: float, drift: float, steps: int = 6) -
 def test_a_quiet_run_has_no_finding(tmp_path: Path) -> None:
     summary = summary_with(tmp_path / "run", staleness=0.005, drift=0.01)
     assert diagnose(summary) == []
-    assert overview.overview_headline(summary, facts_of(summary), []).startswith("No rule found anything in 6 steps")
+    assert overview.overview_headline(facts_of(summary), []).startswith("No problem found in 6 steps")
 
 
 def test_of_a_run_without_a_usable_token_nothing_is_claimed(tmp_path: Path) -> None:
     quiet = summary_with(tmp_path / "run", staleness=0.02, drift=0.01)
     summary = replace(quiet, values=quiet.values * np.nan)
-    assert overview.overview_headline(summary, facts_of(summary), []).startswith(
+    assert overview.overview_headline(facts_of(summary), []).startswith(
         "Cannot tell from 6 steps: no step has a usable"
     )
     found = run_verdict(summary, [], [], Limits())

@@ -277,7 +277,7 @@ def test_every_page_opens_with_a_sentence_on_every_run() -> None:
     for name in DIAGNOSED:
         summary = summary_of(name)
         sentences = (
-            overview.overview_headline(summary, facts_of(summary), findings_of(name)),
+            overview.overview_headline(facts_of(summary), findings_of(name)),
             drift.drift_headline(facts_of(summary)),
             ratios.answer(summary),
             clipping.clipping_headline(summary),
