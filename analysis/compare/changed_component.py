@@ -13,7 +13,7 @@ from ratioscope.run_format.manifest import Manifest
 
 ComponentKind = Literal["part", "parameters", "setting"]
 
-_PARTS, _PARAMETERS = "algorithm.parts.", "algorithm.parameters."
+_PARTS, PARAMETERS = "algorithm.parts.", "algorithm.parameters."
 # What a part is called when it does nothing: a change takes it away.
 ABSENT = frozenset({"none", "all", "equal", UNSET})
 # Two sides of one bound are one component: epsilon_low and epsilon_high.
@@ -56,7 +56,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
     """
     keys = differing_settings(before, after)
     parts = [key for key in keys if key.startswith(_PARTS)]
-    parameters = [key for key in keys if key.startswith(_PARAMETERS)]
+    parameters = [key for key in keys if key.startswith(PARAMETERS)]
     rest = [key for key in keys if key not in parts and key not in parameters]
     if any(key.startswith("schedule.") or is_task_key(key) for key in rest):
         return None
@@ -69,7 +69,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
         return _in_order("part", _PARTS, parts, before, after)
     if parameters:
         bounds = {_SIDE.sub("", key) for key in parameters}
-        return None if rest or len(bounds) > 1 else _in_order("parameters", _PARAMETERS, parameters, before, after)
+        return None if rest or len(bounds) > 1 else _in_order("parameters", PARAMETERS, parameters, before, after)
     return _in_order("setting", "", rest, before, after) if len(rest) == 1 else None
 
 
@@ -79,7 +79,7 @@ def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
     keys = differing_settings(flat_a, flat_b)
     parts = [key for key in keys if key.startswith(_PARTS)]
     shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
-    names = [key.removeprefix(_PARTS).removeprefix(_PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
+    names = [key.removeprefix(_PARTS).removeprefix(PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
     return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
 
 
@@ -91,7 +91,7 @@ def differing_settings(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
 def _differs(key: str, a: str, b: str) -> bool:
     """Whether two values differ. What one log does not state, because it is older, does not separate settings: that
     holds for parts that do nothing, and for all that is neither part nor parameter."""
-    if UNSET in (a, b) and not key.startswith(_PARAMETERS):
+    if UNSET in (a, b) and not key.startswith(PARAMETERS):
         return key.startswith(_PARTS) and not {a, b} <= ABSENT
     return a != b
 

@@ -3,10 +3,15 @@
 siblings("mine", {"mine": manifest, "other": other})
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ratioscope.analysis.compare.changed_component import changed_component, configured_in, differing_settings
+from ratioscope.analysis.compare.changed_component import (
+    PARAMETERS,
+    changed_component,
+    configured_in,
+    differing_settings,
+)
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.run_format.manifest import Manifest
 
@@ -54,8 +59,21 @@ def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manife
         return Sibling(run_id, SEED, str(here.seed), str(there.seed))
     if all(key.startswith("schedule.") for key in keys):
         return Sibling(run_id, "schedule", *(schedule_words(run.schedule, run.sampler) for run in (here, there)))
-    if change := changed_component(flat, other):
-        return Sibling(run_id, ", ".join(change.names), ", ".join(change.before), ", ".join(change.after))
-    if change := changed_component(other, flat):
-        return Sibling(run_id, ", ".join(change.names), ", ".join(change.after), ", ".join(change.before))
-    return None
+    change, back = changed_component(flat, other), changed_component(other, flat)
+    if change is not None:
+        before, after = change.before, change.after
+    elif back is not None:
+        change, before, after = back, back.after, back.before
+    else:
+        return None
+    of_part = keys if change.kind == "part" else []
+    return Sibling(
+        run_id, ", ".join(change.names), ", ".join(before) + _own(flat, other, of_part),
+        ", ".join(after) + _own(other, flat, of_part),
+    )  # fmt: skip
+
+
+def _own(here: Mapping[str, str], there: Mapping[str, str], keys: Sequence[str]) -> str:
+    """The parameters that come and go with a part, in brackets: two clips differ in their bounds."""
+    values = [here[key] for key in keys if key.startswith(PARAMETERS) and key in here and key not in there]
+    return f" ({', '.join(values)})" if values else ""

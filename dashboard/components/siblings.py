@@ -1,28 +1,104 @@
-"""The runs that differ from the one in hand in one setting, or in the seed alone: one click away."""
+"""The runs that differ from the one in hand in one setting, or in the seed alone, with what became of them."""
 
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import pandas as pd
 import streamlit as st
 
 from ratioscope.analysis.compare.siblings import SEED, Sibling, siblings
+from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
+from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
+from ratioscope.dashboard.components.tile import ACROSS, sparkline
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
+from ratioscope.dashboard.watching.headlines import Headline
+from ratioscope.dashboard.watching.reader import server_reader
 
 _MOST = 12
+_GRACE, _PAUSE = 0.15, 2.0
+"""Seconds that the page waits for their results, and until it looks again."""
 
 
-def sibling_runs(run_id: str, page: str = "overview") -> None:
-    """The runs, each to open on this page or to compare; nothing where there is none."""
-    manifests = {name: run.manifest for name, run in state.runs().items() if run.manifest}
-    found = siblings(run_id, manifests) if run_id in manifests else ()
-    if not found:
+def sibling_results(run_id: str) -> None:
+    """Those that differ in a setting, the best first: a tile each with its level; nothing where there is none."""
+    runs = state.runs()
+    changed = [sibling for sibling in _of(run_id, runs) if sibling.what != SEED]
+    if not changed:
+        return
+    asked = [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
+    server_reader().ask(asked)
+    server_reader().wait(_GRACE)
+
+    def row() -> None:
+        left = server_reader().ask(asked)
+        known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
+        here = known.get(run_id, Headline()).change
+        told = f" This one: {here[:1].lower()}{here[1:]}." if here else ""
+        more = f" The {ACROSS} best of {len(changed)}." if len(changed) > ACROSS else ""
+        st.caption(f"**The same run with another setting.**{told}{more}")
+        best = sorted(changed, key=lambda sibling: -(known.get(sibling.run_id, Headline()).level_end or 0.0))[:ACROSS]
+        with st.container(key="sibling-tiles"):
+            for column, sibling in zip(st.columns(ACROSS), best, strict=False):
+                with column:
+                    _tile(run_id, sibling, known.get(sibling.run_id))
+        if left == 0 and waiting:
+            st.rerun()
+
+    waiting = bool(server_reader().ask(asked))
+    st.fragment(row, run_every=_PAUSE if waiting else None)()
+
+
+def _tile(run_id: str, sibling: Sibling, headline: Headline | None) -> None:
+    with st.container(border=True, height="stretch", gap=None):
+        st.metric(
+            escape(sibling.words),
+            (headline.change or "no trend") if headline else "not read yet",
+            delta=_learning(headline), delta_color="off", delta_arrow="off",
+        )  # fmt: skip
+        if headline and headline.level:
+            level = pd.Series(headline.level)
+            st.image(sparkline(level, 0.0 if level.min() >= 0 else -inf, inf), width="stretch", alt="")
+        _links(run_id, sibling)
+
+
+def _learning(headline: Headline | None) -> str | None:
+    """The word of its first light."""
+    if headline is None or not headline.lights:
+        return None
+    return LightState[headline.lights[NAMES.index(LEARNING)][0]].word
+
+
+def _links(run_id: str, sibling: Sibling) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(
+            "Open", key=f"open-{sibling.run_id}", type="tertiary", icon=":material/open_in_new:",
+            help=escape(sibling.run_id), on_click=state.choose, args=([sibling.run_id],),
+        )  # fmt: skip
+        both = {"run": [run_id, sibling.run_id]}
+        compare = session().pages["compare"]
+        st.page_link(compare, label="Compare", icon=":material/stacked_line_chart:", query_params=both)
+
+
+def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False) -> None:
+    """All of them in a line each, to open on this page or to compare; nothing where there is none.
+
+    Args:
+        all_shown: whether `sibling_results` stands on the page: nothing, too, where it has all of them.
+    """
+    found = _of(run_id, state.runs())
+    if not found or (all_shown and len(found) <= ACROSS and all(sibling.what != SEED for sibling in found)):
         return
     with fold("siblings", "Runs that differ in one setting", _words(found)) as door:
         if not door.open:
             return
         for number, sibling in enumerate(found[:_MOST]):
             with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"sibling-{number}"):
-                st.markdown(f"Differs only in {escape(sibling.words)}", width="stretch")
+                headline = server_reader().of(state.runs()[sibling.run_id].folder)
+                result = f": {escape(headline.change)}" if headline and headline.change else ""
+                st.markdown(f"{escape(sibling.words)}{result}", width="stretch")
                 pages = session().pages
                 st.page_link(pages[page], label=escape(sibling.run_id), query_params={"run": sibling.run_id})
                 both = {"run": [run_id, sibling.run_id]}
@@ -31,7 +107,12 @@ def sibling_runs(run_id: str, page: str = "overview") -> None:
             st.caption(f"{len(found) - _MOST} more differ in one setting.")
 
 
-def _words(found: tuple[Sibling, ...]) -> str:
+def _of(run_id: str, runs: Mapping[str, Listed]) -> tuple[Sibling, ...]:
+    manifests = {name: run.manifest for name, run in runs.items() if run.manifest}
+    return siblings(run_id, manifests) if run_id in manifests else ()
+
+
+def _words(found: Sequence[Sibling]) -> str:
     seeds = sum(sibling.what == SEED for sibling in found)
     others = len(found) - seeds
     parts = [f"{others} in a setting"] * bool(others) + [f"{seeds} in the seed"] * bool(seeds)

@@ -53,7 +53,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
             help=f"{_MEDIAN if len(series) > 1 else ''}{tooltip(key)}",
         )  # fmt: skip
         if len(series) > 1:
-            st.image(_sparkline(series, *CATALOGUE[key].possible), width="stretch", alt="")
+            st.image(sparkline(series, *CATALOGUE[key].possible), width="stretch", alt="")
 
 
 _MEDIAN = "The median of the chosen steps, and below it the most extreme one and the last.\n\n"
@@ -81,10 +81,10 @@ def _course(key: str, series: "pd.Series[float]") -> str:
     falls = CATALOGUE[key].better == "higher"
     place = int(series.argmin() if falls else series.argmax())
     worst, last = metric_value(key, float(series.iloc[place])), metric_value(key, float(series.iloc[-1]))
-    return f"median; {'lowest' if falls else 'highest'} {worst} (step {series.index[place]}), last {last}"
+    return f"median; {'min' if falls else 'max'} {worst} (step {series.index[place]}), last {last}"
 
 
-def _sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:
+def sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:
     """The course as an SVG without axes; from what is lowest possible, where that is known: noise stays small."""
     drawn = reduce(series[series.abs() != inf], SPARKLINE_POINTS)
     if not len(drawn):

@@ -1,6 +1,8 @@
 """What every figure shares: the template, axes by step, thresholds, sync ticks, marks for unreliable values."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -293,6 +295,66 @@ def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.I
     first, last = int(index.min()), int(index.max())
     pad = 0.5 + 0.01 * (last - first)
     return fig.update_xaxes(range=[first - pad, last + pad])
+
+
+def domains(heights: Sequence[float], gap: float) -> list[tuple[float, float]]:
+    """Lower and upper end of panels, the first one on top; a gap is above each.
+
+    Args:
+        heights: each in proportion to the others.
+        gap: a part of the whole height.
+    """
+    found, top = [], 1.0
+    for height in np.asarray(heights) / sum(heights) * (1 - len(heights) * gap):
+        found.append((max(0.0, top - gap - height), top - gap))
+        top -= gap + height
+    return found
+
+
+def stacked(
+    figures: Sequence[go.Figure], mode: Mode, *, heights: Sequence[float], gap: float, height: int
+) -> go.Figure:
+    """Figures over the same steps as panels of one, the first one on top: one step axis, one cursor, no legend.
+
+    Args:
+        heights, gap: see `domains`.
+    """
+    whole = figure(mode, height=height)
+    whole.layout.yaxis = None
+    for row, (part, domain) in enumerate(zip(figures, domains(heights, gap), strict=True)):
+        moved = partial(_moved_axis, by=len(_AXES) * row)
+        for trace in part.data:
+            if trace.yaxis != _TICKS or part is figures[-1]:
+                whole.add_trace(trace.update(yaxis=moved(trace.yaxis or "y"), showlegend=False))
+        whole.layout.shapes += tuple(each.update(yref=moved(each.yref or "y")) for each in part.layout.shapes)
+        whole.layout.annotations += tuple(each.update(yref=moved(each.yref or "y")) for each in part.layout.annotations)
+        for name in _AXES:
+            axis = part.layout[_axis_key(name)].to_plotly_json() if _axis_key(name) in part.layout else {}
+            if axis:
+                over = {"overlaying": moved(axis["overlaying"])} if "overlaying" in axis else {}
+                whole.update_layout({_axis_key(moved(name)): axis | over | {"domain": domain, "anchor": "x"}})
+    steps = figures[-1].layout.xaxis.to_plotly_json()
+    whole.update_xaxes(steps | {"anchor": moved("y"), "showspikes": True, "spikemode": "across"})
+    whole.update_layout(hoversubplots="axis", margin={"t": 4, "r": max(part.layout.margin.r for part in figures)})
+    return whole
+
+
+_AXES = ("y", "y2", "y3")
+"""Of a figure: of values, of marks on the edges, of the ticks of syncs."""
+_TICKS = "y3"
+
+
+def _moved_axis(name: str, by: int) -> str:
+    """The reference of a vertical axis so many numbers on, y3 by 3 is y6; other references as they are."""
+    found = re.fullmatch(r"y(\d*)(.*)", name)
+    if found is None:
+        return name
+    number = int(found[1] or 1) + by
+    return f"y{number if number > 1 else ''}{found[2]}"
+
+
+def _axis_key(reference: str) -> str:
+    return f"yaxis{reference.removeprefix('y')}"
 
 
 def log_axis(fig: go.Figure) -> None:

@@ -19,6 +19,11 @@ from ratioscope.dashboard.theme import Mode
 AXIS_ROUNDING = 1e-9
 
 
+def axis_floor(key: str) -> float:
+    """What a logarithmic axis shows values above: on-policy, what should be low is 0 but for rounding."""
+    return AXIS_ROUNDING if CATALOGUE[key].better == "lower" else 0.0
+
+
 @dataclass(frozen=True)
 class Limit:
     """A threshold to draw."""
@@ -65,7 +70,7 @@ def over_steps(
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)
         finite = series.where(series.abs() != float("inf"))
-        positive = finite.where(finite > AXIS_ROUNDING) if logarithmic else finite
+        positive = finite.where(finite > axis_floor(key)) if logarithmic else finite
         # Of 0 or all of n Wilson's interval is as wide as groups are few: drawn, it would be a comb. Tiles quote it.
         inside = ~series.isin([0.0, 1.0]) if is_share(key) else positive.notna()
         inside &= ~(summary.unreliable(key) & (summary.low[key] == CATALOGUE[key].possible[0]))  # an open end
@@ -92,7 +97,7 @@ def over_steps(
     for row, key in enumerate(untrusted):
         series = summary.values[key]
         base.add_untrusted(
-            fig, series.where(series > AXIS_ROUNDING) if logarithmic else series, summary.trusted(key), mode,
+            fig, series.where(series > axis_floor(key)) if logarithmic else series, summary.trusted(key), mode,
             colour=theme.metric_colour(key), row=row,
         )  # fmt: skip
     named = set()

@@ -1,14 +1,21 @@
 """The run at a glance: whether it learns, and how off-policy it is."""
 
 from dataclasses import replace
+from functools import partial
+from math import isfinite, nan
 
 from ratioscope.analysis.diagnosis.why import mark_words, no_sign, speaking, why
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.figures.series import Limit, learning_curves
+from ratioscope.dashboard.figures.story import Panel, story
 from ratioscope.dashboard.sections import learning
 from ratioscope.dashboard.sections.model import Chart, Table
 from ratioscope.dashboard.sections.page import Page
-from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
+
+_MOST_PANELS = 4
 
 
 def answer(subject: Subject) -> str:
@@ -18,7 +25,30 @@ def answer(subject: Subject) -> str:
 
 def charts(subject: Subject) -> list[Chart]:
     """What a run is judged by first; the figures have keys of their own, because Learning has the same ones."""
+    if subject.verdict.lead is not None:
+        return [told(subject)]
     return [replace(chart, key=f"overview-{chart.key}") for chart in learning.first(subject)]
+
+
+def told(subject: Subject, height: int = 410) -> Chart:
+    """What a run is for, its staleness, and what the finding and its likely cause are about, in one picture."""
+    verdict, limits = subject.verdict, subject.opened.limits
+    drawn = [Panel(tuple(learning_curves(subject.shown)[0][1]))]
+    drawn.append(Panel((STALENESS,), (Limit(limits.staleness, "limit"),)))
+    concerned = [finding for finding in (verdict.cause, verdict.lead) if finding is not None]
+    limit_of = {finding.metric: finding.limit for finding in concerned}
+    for key in dict.fromkeys(filter(None, (verdict.lead.cause if verdict.lead else "", *limit_of))):
+        if not any(key in panel.keys for panel in drawn):
+            known = isfinite(limit_of.get(key, nan))
+            drawn.append(Panel((key,), (Limit(limit_of[key], "limit"),) if known else ()))
+    drawn = [replace(panel, keys=tuple(keys)) for panel in drawn if (keys := subject.known(panel.keys))][:_MOST_PANELS]
+    keys = [key for panel in drawn for key in panel.keys]
+    return chart(
+        subject.mode, "story", "What happened, step by step",
+        partial(story, drawn, subject.shown, finding=verdict.lead, height=height, steps=subject.steps,
+                smoothing=subject.smoothing),
+        course(subject.summary, *keys), with_intervals(subject.shown, keys), keys, by_step=True,
+    )  # fmt: skip
 
 
 def causes(subject: Subject) -> list[Table]:

@@ -16,7 +16,7 @@ from ratioscope.dashboard.components.finding_card import finding_details, show_m
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
-from ratioscope.dashboard.components.siblings import sibling_runs
+from ratioscope.dashboard.components.siblings import sibling_results, sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
@@ -32,13 +32,18 @@ def render() -> None:
     verdict = subject.verdict
     lights_row(verdict.lights)
     above = {chart.key for chart in (_bad_night if verdict.lead else _quiet)(subject, verdict)}
-    metric_row(opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
+    if verdict.lead:
+        sibling_results(opened.run_id)
+    else:
+        _tiles(subject)
     for finding in grave(opened.findings):
         if finding is not verdict.lead:
             _finding(subject, finding, above)
     _notices(subject)
     with fold("charts", "Charts", "reward, entropy, length and what they cost") as door:
         if door.open:
+            if verdict.lead:
+                _tiles(subject)
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     with fold("causes", "Causes", "which were looked for, and the signs of each") as door:
         if door.open:
@@ -48,20 +53,21 @@ def render() -> None:
                     say(f"{table.title}: {table.note}")
     _origin(subject)
     as_reported(overview.PAGE, subject)
-    sibling_runs(opened.run_id)
+    sibling_runs(opened.run_id, all_shown=verdict.lead is not None)
     how_to_read(overview.PAGE.prose)
+
+
+def _tiles(subject: PageSubject) -> None:
+    metric_row(subject.opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
 
 
 def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """The five answers, and beside them what shows what happened and why."""
-    concerned = [finding for finding in (verdict.lead, verdict.cause) if finding is not None]
-    height = 480 // len(concerned)
-    found = [findings.evidence_chart(subject, finding, height, subject.steps) for finding in concerned]
-    charts = [chart for chart in found if chart is not None] or learning.first(subject)
+    charts = [overview.told(subject)]
     left, right = st.columns([6, 7], gap="medium")
     with left:
         answers(subject, verdict)
-        _asides(subject, verdict)
+        _asides(subject)
     with right:
         draw(*charts)
     return charts
@@ -73,7 +79,8 @@ def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     opening(overview.PAGE, subject, what.text)
     for answer in others:
         say(f"{answer.question} {answer.text}")
-    _asides(subject, verdict, unsaid=False)
+    say(verdict.fine)
+    _asides(subject, unsaid=False)
     if subject.opened.findings:
         show_me(subject.opened.findings[0], subject.opened.run_id, "See the first notice")
     charts = learning.first(subject)
@@ -81,9 +88,8 @@ def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     return charts
 
 
-def _asides(subject: PageSubject, verdict: Verdict, *, unsaid: bool = True) -> None:
-    """What is fine, what the log does not say, and what holds for every number of it."""
-    say(verdict.fine)
+def _asides(subject: PageSubject, *, unsaid: bool = True) -> None:
+    """What the log does not say, and what holds for every number of it."""
     if unsaid:
         say(overview.PAGE.not_said(subject))
     say(subject.cannot_clip)

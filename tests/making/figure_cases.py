@@ -34,6 +34,7 @@ from ratioscope.dashboard.figures import (
     ratios,
     series,
     staleness,
+    story,
     tails,
     tokens,
     variance,
@@ -389,6 +390,13 @@ CASES: tuple[Case, ...] = (
         "evidence.evidence",
         lambda m, mode, steps: evidence.evidence(_finding(), m.summary, mode),
         over_steps=False,
+        plotted=("s_k",),
+    ),
+    Case(
+        "story.story",
+        lambda m, mode, steps: story.story(
+            [story.Panel(("s_k",)), story.Panel(("chi2_token",))], m.summary, mode, finding=_finding(), steps=steps
+        ),
         plotted=("s_k",),
     ),
     Case(

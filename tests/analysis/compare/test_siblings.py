@@ -34,13 +34,13 @@ def test_what_differs_in_one_setting_is_found_and_nothing_else() -> None:
     assert list(found)[-1] == "seed"
     assert found == {
         "bound": "epsilon_low, epsilon_high: 0.2, 0.2 → 0.1, 0.3",
-        "gate": "gate: clip → none",
+        "gate": "gate: clip (0.2, 0.2) → none",
         "lr": "optimiser.lr: 0.1 → 0.2",
         "interval": "schedule: sync_interval = 20 → sync_interval = 5",
         "seed": "seed: 0 → 1",
     }
     back = {sibling.run_id: sibling.words for sibling in siblings("gate", runs)}
-    assert back["here"] == "gate: none → clip"
+    assert back["here"] == "gate: none → clip (0.2, 0.2)"
 
 
 def test_a_thousand_runs_are_looked_through_at_once() -> None:
