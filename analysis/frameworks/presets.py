@@ -297,7 +297,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(_SKYRL, "policy_loss_type=rollout_is, 0.2", _band(0.8, 1.2)),
     Preset(_SKYRL, "policy_loss_type=dppo, binary_tv, 0.2", _dppo(0.2, 0.2)),
-    Preset(_SKYRL, "policy_loss_type=cispo, 0 and 5.0", _clamped(1, 6), note="the lower bound 1 - 0 is 1"),
+    Preset(_SKYRL, "policy_loss_type=cispo, 1.0 and 4.0", _cispo(4), note="cispo_anchor=old: on pi_theta / pi_k"),
     Preset(_SKYRL, "policy_loss_type=sapo, 1 and 1.05", _sapo(1, 1.05)),
     Preset(
         _NEMO,

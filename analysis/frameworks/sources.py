@@ -53,7 +53,7 @@ FRAMEWORKS: dict[str, Framework] = {
         {"mask_low": 0.2, "mask_high": 0.2},
     ),
     "skyrl": Framework(
-        "SkyRL", "NovaSky-AI/SkyRL", "0.3.0",
+        "SkyRL", "NovaSky-AI/SkyRL", "0.4.0",
         "train/config/config.py, skyrl_train/utils/off_policy_correction_utils.py and ppo_utils.py",
     ),
     "nemo_rl": Framework(

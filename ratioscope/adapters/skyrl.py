@@ -7,6 +7,9 @@
 When a step ends, SkyRL has taken rewards and uids out of the batch and has scaled its advantages for the loss
 reduction. So the callback keeps them as they were computed: it looks at what `compute_advantages_and_returns` returns.
 Responses are right-aligned, and a column's place t belongs to response token t.
+
+Read against SkyRL 0.4.0: skyrl/train/trainer.py, skyrl/train/utils/callbacks.py, skyrl/train/config/config.py and
+skyrl/backends/skyrl_train/training_batch.py.
 """
 
 import functools

@@ -12,6 +12,8 @@ policy that the gradient was taken at. All are shifted alike: place t belongs to
 
 tinker-cookbook takes the mask out of the data before it sends them, and groups, rewards and versions are never in
 them. `run.about(data, ...)` says them, for the data as they were before.
+
+Read against tinker 0.38.0: tinker/lib/public_interfaces/training_client.py and tinker/types.
 """
 
 import functools

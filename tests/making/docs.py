@@ -37,7 +37,7 @@ from ratioscope.trainer.settings.load import PRESETS, preset_names
 from tests.cases import score
 from tests.cases.case import linked
 from tests.cases.held_out import FIRST_SCORE
-from tests.making import questions
+from tests.making import questions, upstream
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs"
@@ -243,6 +243,17 @@ def _frameworks() -> str:
     return _table(("framework", "release or snapshot", "files"), rows)
 
 
+def _held() -> str:
+    """What importers and recorders were read against, by program."""
+    read: dict[tuple[str, str], list[str]] = {}
+    for held in upstream.held_parts():
+        if not held.part.startswith("analysis/frameworks"):
+            release = " and ".join(held.releases) + (", the last to write it" if held.past else "")
+            read.setdefault((held.program, release), []).append(f"`{held.part}`")
+    rows = ((program, release, ", ".join(parts)) for (program, release), parts in sorted(read.items()))
+    return _table(("program", "release or commit", "read for"), rows)
+
+
 def _framework_presets() -> str:
     rows = (
         (preset.framework.title, f"{preset.setting}{' *is the default*' * preset.default}", f"`{preset.rule}`",
@@ -426,6 +437,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tables": _tables,
     "rooms": _rooms,
     "frameworks": _frameworks,
+    "held": _held,
     "framework presets": _framework_presets,
 }
 

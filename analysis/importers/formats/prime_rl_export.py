@@ -1,7 +1,8 @@
 """prime-rl: a line of the token export as token columns, and the trace that it belongs to.
 
-Read from prime-rl 559b4477, `src/prime_rl/trainer/rl/token_export.py` and `loss.py`. Column i of a list belongs to
-token i; at tokens that are not in the loss stand placeholders (log-probability 0.0, at token 0 that of a uniform draw).
+Read from prime-rl 559b4477, the last to write it: `src/prime_rl/trainer/rl/token_export.py`, `loss.py`. Column i of a
+list belongs to token i; at tokens that are not in the loss stand placeholders (log-probability 0.0, at token 0 that of
+a uniform draw).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """SkyRL's `trainer.dump_data_batch`: dumped_data/global_step_{n}_training_input.pkl, a batch as it goes into training.
 
-Read against SkyRL 0.3.0: skyrl/train/trainer.py (dump_data, convert_to_training_input), skyrl/train/dataset/
+Read against SkyRL 0.4.0: skyrl/train/trainer.py (dump_data, convert_to_training_input), skyrl/train/dataset/
 preprocess.py (layout) and skyrl/backends/skyrl_train/training_batch.py (TensorBatch, pad_training_input_batch).
 
 Sequences are padded on the left, so every response ends at the last column, and tensors over responses are aligned to

@@ -14,6 +14,9 @@ looked at once an optimizer step; `logp_behavior_train` is TRL's `old_per_token_
 trainer evaluates it, and where TRL leaves it out because no weight has changed since, the loss's own pass (an
 RLOOTrainer hands its loss the sums of the responses: the tokens' values are taken where it makes them);
 `logp_behavior` is what vLLM returned, and null for other samplers, which return nothing; versions are optimizer steps.
+
+Read against TRL 1.16.0: trl/trainer/grpo_trainer.py, trl/trainer/grpo_config.py, trl/trainer/rloo_trainer.py and
+trl/trainer/rloo_config.py.
 """
 
 from ratioscope.adapters.trl.recorder import GRPORecorder, record

@@ -10,6 +10,9 @@ the trainer's methods are wrapped as soon as the module of the trainer is import
 | RATIOSCOPE_RUN | folder of the run |
 | RATIOSCOPE_NEW | score the batch again after every n-th update (`logp_new`), a forward pass each time; 0: never |
 | RATIOSCOPE_TEXTS | 0: no texts of prompts and responses |
+
+Read against verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py, verl/workers/utils,
+verl/trainer/ppo/rollout_corr_helper.py, verl/trainer/config and verl/workers/config.
 """
 
 import importlib
