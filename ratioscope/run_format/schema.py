@@ -144,6 +144,7 @@ SEQUENCES = DeclaredTable(
         Column("top_k", _INT32, "number of tokens that were sampled from; 0: all"),
         Column("engine", pa.string(), "inference server that sampled it"),
         Column("rank", _INT32, "process of the trainer that learned from it"),
+        Column("micro_batch", _INT32, "forward pass of its update that it was in, 0-based; the same on every process"),
         Column("environment", pa.string(), "task or environment, where they are mixed"),
         Column("adapter", pa.string(), "adapter weights it was sampled with"),
         Column("n_turns", _INT32, "sampled messages of the conversation"),

@@ -123,9 +123,9 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
         step: index of the step, which is the version of the policy before it.
     """
     counts: dict[int, int] = {}
-    parts, keys, dropped = [], [], []
+    parts, keys, dropped, micro_batches = [], [], [], []
     prompts: list[int | None] = []
-    for one in passes:
+    for number, one in enumerate(passes):
         found = one.inputs[KEY].tolist()
         fresh = [row for row, key in enumerate(found) if key not in counts and key in responses]
         for key in found:
@@ -136,6 +136,7 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
         )
         parts.append(part)
         keys += [found[row] for row in fresh]
+        micro_batches += [number] * len(fresh)
         dropped += left_out
         # Where tools speak, a position does not say how much of them stands before it.
         there = None if "tool_mask" in one.inputs else one.inputs.get("prompt_mask")
@@ -143,9 +144,12 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
     tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if any(count > 1 for count in counts.values()):
         tokens["gradient_weight"] *= np.array([counts[key] for key in tokens["seq_id"].tolist()], dtype=np.float32)
+    sequences = _sequences(keys, dropped, prompts, counts, tokens, responses)
+    if all(count == 1 for count in counts.values()):  # else a response is in several
+        sequences["micro_batch"] = micro_batches
     return StepColumns(
         _with_nulls(tokens),
-        _sequences(keys, dropped, prompts, counts, tokens, responses),
+        sequences,
         _messages(keys, tokens, responses),
     )
 

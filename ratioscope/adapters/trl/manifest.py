@@ -125,6 +125,8 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
             "num_iterations": iterations,
             "gradient_accumulation_steps": int(args.gradient_accumulation_steps),
             "groups_span_steps": spans_steps(args),
+            "processes": int(trainer.accelerator.num_processes),
+            "processes_recorded": int(trainer.accelerator.num_processes) if records_all(trainer, folder) else 1,
         },
         "sampler": {
             "prompts": rows // group,
