@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from functools import cached_property
-from math import log
+from math import isfinite, log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.frameworks.sources import Framework
+from ratioscope.run_format.manifest import Manifest
 from ratioscope.tails import Array
 
 Indices = NDArray[np.int64]
@@ -47,6 +49,10 @@ class StepTokens:
     """(n_sequences logged,)"""
     group: Indices
     """(n_sequences logged,)"""
+    micro_batch: Array | None = None
+    """The micro-batch of the update that the token's response was in; NaN where not logged, None nowhere."""
+    environment: Indices | None = None
+    """Index of the environment of the token's response; -1: none."""
     gate_logged: bool = True
     """Whether any token of the step has a logp_gate of its own."""
     grouped: bool = True
@@ -86,11 +92,20 @@ class StepTokens:
     def gated(self) -> "StepTokens":
         """Without the tokens that have no gate (`analysis.what_if.gated`)."""
         there = ~np.isnan(self.gate)
-        if there.all():
-            return self
-        names = ("behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag")
-        sequence = np.unique(self.sequence[there], return_inverse=True)[1]
-        return replace(self, sequence=sequence, **{name: getattr(self, name)[there] for name in names})
+        return self if there.all() else self.those(there)
+
+    def those(self, there: NDArray[np.bool_]) -> "StepTokens":
+        """Some of the tokens, with all of the responses that are listed."""
+        of_tokens = {name: getattr(self, name) for name in OF_TOKENS}
+        found = {name: values[there] for name, values in of_tokens.items() if values is not None}
+        return replace(self, sequence=np.unique(self.sequence[there], return_inverse=True)[1], **found)
+
+    def parts(self, size: int = 1) -> "list[StepTokens]":
+        """The tokens of each micro-batch, or of each `size` of them; [] where not every token's is logged."""
+        if self.micro_batch is None or np.isnan(self.micro_batch).any():
+            return []
+        part = self.micro_batch // size
+        return [self.those(part == one) for one in np.unique(part)]
 
     def logged(self, column: str) -> bool:
         """Whether a column has a value; of responses, too, where they are listed at all."""
@@ -108,6 +123,13 @@ class StepTokens:
         return asked
 
 
+OF_TOKENS = (
+    "behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag",
+    "micro_batch", "environment",
+)  # fmt: skip
+"""Fields of `StepTokens` with a value a token, without `sequence`."""
+
+
 class _Watched(StepTokens):
     """Tokens that write down which of their columns are looked at."""
 
@@ -115,6 +137,24 @@ class _Watched(StepTokens):
         if not name.startswith("_"):
             object.__getattribute__(self, "__dict__")["asked"].add(name)
         return object.__getattribute__(self, name)
+
+
+class Averaged(Enum):
+    """Parts of an update whose values a framework averages."""
+
+    MICRO_BATCHES = "micro-batches"
+    GENERATIONS = "generations"
+    """What was sampled at once; an update may take several, or a part of one."""
+
+
+@dataclass(frozen=True)
+class AsRun:
+    """What a run's manifest says of its loss, in a framework's words."""
+
+    loss: str = ""
+    """Name of the loss; "": not known, and the framework's default is assumed."""
+    parameters: Parameters = field(default_factory=dict)
+    """In place of the defaults."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +178,13 @@ class TheirNumber:
     clamped: Callable[[StepTokens, Parameters], NDArray[np.bool_]] | None = None
     """Which terms (tokens or sequences) their clamp or mask changes."""
 
+    losses: tuple[str, ...] = ()
+    """Names of the losses that log it; (): all."""
+    averaged: Averaged | None = None
+    """Over what parts of an update a mean of its values is logged; None: it is of the whole."""
+    of_processes: bool = False
+    """Whether it is a mean of the processes' own values."""
+
     @property
     def nearest(self) -> str:
         """The catalogue key to read beside it."""
@@ -154,11 +201,52 @@ class Dialect:
     rows: tuple[TheirNumber, ...]
     not_reproducible: Mapping[str, str] = field(default_factory=dict)
     """Names that cannot be reproduced from a log, and why."""
+    default_loss: str = ""
+    as_run: Callable[[Manifest], AsRun] = lambda manifest: AsRun()
+    """What a run's manifest says; of runs of other frameworks nothing."""
+    per_environment: str = ""
+    """The part of a name in whose place an environment's stands: those numbers are logged of each, too."""
 
     @property
     def parameters(self) -> Parameters:
         """Their defaults, with which the numbers are computed."""
         return self.framework.defaults
+
+    def of_environment(self, environment: str) -> tuple[TheirNumber, ...]:
+        """The numbers that are logged of one environment."""
+        return tuple(
+            replace(
+                row,
+                name=row.name.replace(self.per_environment, f"/{environment}/"),
+                formula=f"{row.formula}, of the responses in {environment}",
+                ours="",
+                same=False,
+                instead=row.nearest,
+            )
+            for row in self.rows
+            if self.per_environment and self.per_environment in row.name
+        )
+
+    def row(self, name: str) -> TheirNumber | None:
+        """The number of a name, an environment's among them."""
+        if found := next((row for row in self.rows if row.name == name), None):
+            return found
+        begin, _, rest = name.partition("/")
+        environment, _, end = rest.rpartition("/")
+        rows = self.of_environment(environment) if begin and environment and end else ()
+        return next((row for row in rows if row.name == name), None)
+
+
+def named_framework(manifest: Manifest) -> str:
+    """The framework that trained, in the form of the keys; "" where the manifest does not say it."""
+    return str(manifest.source.get("framework", "")).strip().lower().replace("-", "_")
+
+
+def setting_of(manifest: Manifest, name: str) -> float | None:
+    """A number among the parameters of a run's algorithm; None where it has none of that name."""
+    parameters = manifest.algorithm.get("parameters")
+    value = parameters.get(name) if isinstance(parameters, Mapping) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
 
 
 def exp_of(values: Array) -> Array:

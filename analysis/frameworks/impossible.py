@@ -1,20 +1,20 @@
 """What a run's own trainer logged and cannot be, whatever the data: said before any number is compared.
 
-said_first(run, ["trl"])    # ["extra_clip_fraction is 31 in step 2 ... "]
+impossible(run)    # ["extra_clip_fraction is 31 in step 2 ... "]
 
 These are the numbers of the trainer's own logger, `extra_<name>` in the steps table, judged by what their names say.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.numbers import number
-from ratioscope.analysis.frameworks import DIALECTS
+from ratioscope.analysis.frameworks.definition import setting_of
 from ratioscope.analysis.runs.store import Run
 from ratioscope.run_format.manifest import Manifest
 from ratioscope.tails import Array
@@ -54,11 +54,6 @@ _CLAMPED = re.compile(r"ratio_clamped(_(mean|min|max))?$")
 _HALVED = {"nemo_rl": "NeMo-RL logged means over micro-batches of smallest and largest ratios (NeMo-RL #1818)."}
 
 
-def said_first(run: Run, frameworks: Iterable[str]) -> list[str]:
-    """A sentence for each column that cannot be, then what accumulation does to the numbers of these frameworks."""
-    return [*impossible(run), *filter(None, (_accumulated(run.manifest, name) for name in frameworks))]
-
-
 def impossible(run: Run) -> list[str]:
     """A sentence for each column of the trainer's own numbers with an impossible value, and the release that is known.
 
@@ -77,18 +72,12 @@ def impossible(run: Run) -> list[str]:
 
 def _kind_of(name: str, manifest: Manifest) -> LoggedKind | None:
     if _CLAMPED.search(name):
-        bounds = [_parameter(manifest, each) for each in ("epsilon_low", "epsilon_high")]
+        bounds = [setting_of(manifest, each) for each in ("epsilon_low", "epsilon_high")]
         if None in bounds:
             return None
         low, high = (float(each or 0.0) for each in bounds)
         return LoggedKind("a ratio inside of its clip", _CLAMPED, 1 - low, 1 + high, _HALVED)
     return next((kind for kind in _KINDS if kind.names.search(name)), None)
-
-
-def _parameter(manifest: Manifest, name: str) -> float | None:
-    parameters = manifest.algorithm.get("parameters")
-    value = parameters.get(name) if isinstance(parameters, Mapping) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
 
 
 def _sentence(column: str, kind: LoggedKind, values: Array, run: Run) -> str:
@@ -110,17 +99,3 @@ def _frameworks(manifest: Manifest) -> Iterator[str]:
     """The programs that a manifest names, in the form of the keys."""
     names = (manifest.source.get("framework"), *str(manifest.producer.get("name", "")).split(), *manifest.libraries)
     yield from (re.sub(r"[-_ ]+", "_", str(name).strip().lower()) for name in names if name)
-
-
-def _accumulated(manifest: Manifest, framework: str) -> str:
-    """What TRL logs as a maximum where an update has several micro-batches; "" where that changes nothing."""
-    count = manifest.schedule.get("gradient_accumulation_steps")
-    if framework != "trl" or not isinstance(count, int) or isinstance(count, bool) or count < 2:
-        return ""
-    rows = [row.name for row in DIALECTS[framework].rows]
-    largest = ", ".join(name for name in rows if name.endswith("max"))
-    smallest = ", ".join(name for name in rows if name.endswith("min"))
-    return (
-        f"With {count} micro-batches an update {DIALECTS[framework].framework.title} logs the mean of their extremes: "
-        f"at most what is below for {largest}, at least for {smallest}."
-    )

@@ -68,6 +68,8 @@ def _named(name: str) -> Iterator[Named]:
         for row in dialect.rows:
             if name in (row.name, row.name.rpartition("/")[2]):
                 yield Named(framework, row.name, row)
+        if name not in {row.name for row in dialect.rows} and (row_of := dialect.row(name)) is not None:
+            yield Named(framework, name, row_of)
         for names, reason in dialect.not_reproducible.items():
             if any(fnmatchcase(name, one) for one in names.split(", ")):
                 yield Named(framework, names, None, reason)

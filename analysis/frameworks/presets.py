@@ -130,7 +130,7 @@ _EPSILON, _EPS_CLIP, _RATIO_CLIP = (
     _NEMO.defaults["ratio_clip_min"],
 )
 _THRESHOLD = _VERL.defaults["rollout_is_threshold"]
-_MASK_LOW, _MASK_HIGH = _PRIME.defaults["mask_low"], _PRIME.defaults["mask_high"]
+_EPS = _PRIME.defaults["eps"]
 _CLIP_ONLY = "the clip itself, on pi_theta / pi_k: engine mismatch and staleness are not corrected"
 _WITHOUT_WEIGHT = "the mask alone: without a further correction its tokens have no weight"
 _WITHOUT_STEP = "without the clip on pi_theta / pi_k beside it, which stops nothing in the first pass"
@@ -261,15 +261,16 @@ PRESETS: tuple[Preset, ...] = (
     Preset(_MILES, "OPSM, delta 1e-4", _opsm(1e-4), note=_WITHOUT_WEIGHT),
     Preset(
         _PRIME,
-        f"default loss: DPPO mask on the probability difference, {_MASK_LOW} and {_MASK_HIGH}",
-        _dppo(_MASK_LOW, _MASK_HIGH),
+        f"ipo loss, eps {_EPS}",
+        Rule("reject_token_tv", {"difference": _EPS}),
         default=True,
-        note="without its penalty on the squared log-ratio",
+        note="newer ones cap the ratio of a kept token at 10,000",
     ),
+    Preset(_PRIME, "icepop loss, ratio_low 0.2, ratio_high 5", _band(0.2, 5)),
     Preset(
         _PRIME,
-        "ipo loss, threshold 0.1",
-        Rule("reject_token_tv", {"difference": 0.1}),
+        "default loss before September 2026: DPPO mask on the probability difference, 0.2 and 0.2",
+        _dppo(0.2, 0.2),
         note="without its penalty on the squared log-ratio",
     ),
     Preset(

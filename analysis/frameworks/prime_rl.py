@@ -1,11 +1,28 @@
 """prime-rl: loss metrics of its trainer."""
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.frameworks.definition import Dialect, Parameters, StepTokens, TheirNumber, k3, mean, std
+from ratioscope.analysis.frameworks.definition import (
+    AsRun,
+    Dialect,
+    Parameters,
+    StepTokens,
+    TheirNumber,
+    exp_of,
+    k3,
+    mean,
+    named_framework,
+    setting_of,
+    std,
+)
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
+from ratioscope.run_format.manifest import Manifest
 from ratioscope.tails import Array
+
+_IPO, _DPPO, _ICEPOP = "ipo", "dppo", "icepop"
 
 
 def _mismatch(tokens: StepTokens) -> Array:
@@ -19,19 +36,44 @@ def _moved(tokens: StepTokens) -> Array:
 
 
 def _masked(tokens: StepTokens, parameters: Parameters) -> NDArray[np.bool_]:
-    """Probability moved too far in the advantage's direction; an advantage of 0 goes with the negative ones."""
+    """Tokens that the run's loss leaves out.
+
+    IPO: probability moved too far. DPPO, before September 2026: too far in the advantage's direction, an advantage of 0
+    with the negative ones. IcePop: the ratio is outside of its band.
+    """
+    if "ratio_low" in parameters:
+        ratio = exp_of(tokens.gate - tokens.behavior)
+        return (ratio < parameters["ratio_low"]) | (ratio > parameters["ratio_high"])
     moved = _moved(tokens)
-    return np.where(tokens.advantage > 0, moved > parameters["mask_high"], moved < -parameters["mask_low"])
+    if "dppo_mask_low" in parameters:
+        low, high = parameters["dppo_mask_low"], parameters["dppo_mask_high"]
+        return np.where(tokens.advantage > 0, moved > high, moved < -low)
+    return np.abs(moved) > parameters["eps"]
+
+
+def _as_run(manifest: Manifest) -> AsRun:
+    """The loss by its settings, which the importer keeps; where only its type is there, with the defaults."""
+    if named_framework(manifest) != "prime_rl":
+        return AsRun()
+    found = re.search(r"\((\w+) loss\)", str(manifest.algorithm.get("name", "")))
+    for loss, names in (
+        (_DPPO, ("dppo_mask_low", "dppo_mask_high")), (_ICEPOP, ("ratio_low", "ratio_high")), (_IPO, ("eps",)),
+    ):  # fmt: skip
+        values = {name: value for name in names if (value := setting_of(manifest, name)) is not None}
+        if len(values) == len(names) and (found is None or loss == _DPPO or found[1] == loss):
+            return AsRun(loss, values)
+    if (threshold := setting_of(manifest, "ipo_threshold")) is not None:
+        return AsRun(_IPO, {"eps": threshold})
+    return AsRun(found[1]) if found else AsRun()
 
 
 _TRAINER = "Trainer over inference at the gradient pass: the update's own passes are in it, where ours is at its start."
-_MASK = (
-    "A mask on the difference of probabilities, not on ratios; mean inside a sequence first, 0 where the set is empty."
-)
+_MASK = "By differences of probabilities, not by ratios; mean inside a sequence first, 0 where the set is empty."
+_KNOWN, _BEFORE = (_IPO, _DPPO, _ICEPOP), (_DPPO,)
 
 DIALECT = Dialect(
     framework=FRAMEWORKS["prime_rl"],
-    settings="default loss: mask on the probability difference, 0.2 on both sides",
+    settings="IPO loss: tokens whose probability moved by more than 0.3 are masked; else the loss that the run names",
     rows=(
         TheirNumber(
             "mismatch_kl/all/mean", "token mean of ρ - log ρ - 1, not clamped", _TRAINER,
@@ -50,37 +92,39 @@ DIALECT = Dialect(
         TheirNumber(
             "masked_mismatch_kl/mean", "sequence mean of the mean ρ - log ρ - 1 of masked tokens", _MASK,
             lambda t, p: mean(t.means(_mismatch(t), _masked(t, p))), needs=("gate",), instead="clip_fraction",
+            losses=_KNOWN,
         ),
         TheirNumber(
             "unmasked_mismatch_kl/mean", "sequence mean of the mean ρ - log ρ - 1 of kept tokens", _MASK,
-            lambda t, p: mean(t.means(_mismatch(t), ~_masked(t, p))), ours="kl_k3", needs=("gate",),
+            lambda t, p: mean(t.means(_mismatch(t), ~_masked(t, p))), ours="kl_k3", needs=("gate",), losses=_KNOWN,
         ),
         TheirNumber(
             "is_masked/mean", "sequence mean of the share of masked tokens",
             f"{_MASK} Tokens with advantage 0 may be in it.",
             lambda t, p: mean(t.means(_masked(t, p).astype(float))), ours="clip_fraction", needs=("gate",),
+            losses=_KNOWN,
         ),
         TheirNumber(
             "is_masked_low/mean", "sequence mean of the share of tokens with A < 0 that lost too much probability",
             _MASK,
             lambda t, p: mean(t.means(((t.advantage < 0) & _masked(t, p)).astype(float))), ours="clip_fraction_low",
-            needs=("gate",),
+            needs=("gate",), losses=_BEFORE,
         ),
         TheirNumber(
             "is_masked_high/mean", "sequence mean of the share of tokens with A > 0 that gained too much probability",
             _MASK,
             lambda t, p: mean(t.means(((t.advantage > 0) & _masked(t, p)).astype(float))), ours="clip_fraction_high",
-            needs=("gate",),
+            needs=("gate",), losses=_BEFORE,
         ),
         TheirNumber(
             "masked_advantage_positive/mean", "sequence mean of the share of A > 0 among masked tokens", _MASK,
             lambda t, p: mean(t.means((t.advantage > 0).astype(float), _masked(t, p))), needs=("gate",),
-            instead="clip_fraction_positive",
+            instead="clip_fraction_positive", losses=_BEFORE,
         ),
         TheirNumber(
             "masked_advantage_negative/mean", "sequence mean of the share of A < 0 among masked tokens", _MASK,
             lambda t, p: mean(t.means((t.advantage < 0).astype(float), _masked(t, p))), needs=("gate",),
-            instead="clip_fraction_negative",
+            instead="clip_fraction_negative", losses=_BEFORE,
         ),
         TheirNumber(
             "entropy/all/mean", "token mean of the entropy",
@@ -94,8 +138,10 @@ DIALECT = Dialect(
         ),
     ),
     not_reproducible={
-        "mismatch_kl/<env>/*, entropy/<env>/*": "by environment; here all of them are one",
         "off_policy/*, dispatcher/off_policy/*": "ages and drops by the clock of their dispatcher; dropped rollouts "
         "have no tokens",
     },
+    default_loss=_IPO,
+    as_run=_as_run,
+    per_environment="/all/",
 )  # fmt: skip

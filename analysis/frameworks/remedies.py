@@ -87,9 +87,8 @@ REMEDIES: dict[str, tuple[Advice, ...]] = {
     "prime_rl": (
         Advice(_A, "inference.enable_fp32_lm_head = true", "the sampler's last layer is in float32", Like.ROUNDING),
         Advice(_A, "trainer.enable_router_replay = true", _ROUTING),
-        Advice(_C, "trainer.loss: dppo_mask_low, dppo_mask_high (0.2)",
-               "tokens whose probability differs by more are left out"),
-        Advice(_C, 'trainer.loss.type = "ipo"', "the same on both sides at threshold 0.1"),
+        Advice(_C, "trainer.loss.eps = 0.3", "tokens whose probability differs by more are left out"),
+        Advice(_C, 'trainer.loss.type = "icepop"', "tokens with a ratio outside of 0.2 to 5 are left out"),
     ),
     "areal": (
         Advice(_A, "gconfig.top_p=1 gconfig.temperature=1", _UNTRUNCATED, Like.TRUNCATION),

@@ -22,7 +22,7 @@ class Framework:
 
 
 # Releases are those whose defaults tests/analysis/frameworks/test_defaults.py compares where they are installed; the
-# snapshots are of August 2026.
+# snapshots are of August 2026, if nothing else is said.
 FRAMEWORKS: dict[str, Framework] = {
     "verl": Framework(
         "verl", "verl-project/verl", "0.9.1",
@@ -48,9 +48,9 @@ FRAMEWORKS: dict[str, Framework] = {
         "miles", "radixark/miles", "31f1ca961", "utils/arguments.py, training_utils/loss_hub/corrections.py"
     ),
     "prime_rl": Framework(
-        "prime-rl", "PrimeIntellect-ai/prime-rl", "559b44772 (0.8.0)",
-        "trainer/rl/loss.py and train.py, configs/trainer.py and orchestrator.py",
-        {"mask_low": 0.2, "mask_high": 0.2},
+        "prime-rl", "PrimeIntellect-ai/prime-rl", "349283db (September 2026)",
+        "trainer/rl/loss.py, trainer/rl/train.py, configs/trainer.py and configs/orchestrator.py",
+        {"eps": 0.3},
     ),
     "skyrl": Framework(
         "SkyRL", "NovaSky-AI/SkyRL", "0.4.0",

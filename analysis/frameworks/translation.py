@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.frameworks import DIALECTS, beside_ours, theirs
+from ratioscope.analysis.frameworks import DIALECTS, beside_ours, parameters_of, theirs
 from ratioscope.analysis.frameworks.definition import Dialect, Parameters, TheirNumber
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
+from ratioscope.run_format.manifest import Manifest
 
 # Two numbers are called the same up to here: what float32 columns and another order of summation make of one formula.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
@@ -114,6 +115,8 @@ class Translation:
     """Key of `DIALECTS`."""
     parameters: Parameters
     lines: tuple[TranslatedNumber, ...]
+    loss: str = ""
+    """The run's, where its manifest names one in the framework's words."""
 
     @property
     def dialect(self) -> Dialect:
@@ -144,18 +147,26 @@ def translate(
     Arguments and errors are those of `frameworks.report`.
     """
     found = theirs(run, framework, first, last, parameters)
-    return translation(found, framework, summary or summarise(run), parameters)
+    return translation(found, framework, summary or summarise(run), run.manifest, parameters)
 
 
 def translation(
-    found: pd.DataFrame, framework: str, summary: StepSummary, parameters: Parameters | None = None
+    found: pd.DataFrame,
+    framework: str,
+    summary: StepSummary,
+    manifest: Manifest,
+    parameters: Parameters | None = None,
 ) -> Translation:
     """The same of a frame of `frameworks.theirs`, with the parameters that it was made with."""
     dialect = DIALECTS[framework]
-    by_name = dict(list(beside_ours(found, framework, summary).set_index("step").groupby("name")))
+    by_name = {
+        str(name): frame
+        for name, frame in beside_ours(found, framework, summary).set_index("step").groupby("name", sort=False)
+    }
     columns = ["value", "our_value", "difference", "clamped", "note_kind", "note", "missing"]
     nothing = pd.DataFrame(columns=columns)
-    lines = tuple(
-        TranslatedNumber(row, by_name[row.name][columns] if row.name in by_name else nothing) for row in dialect.rows
-    )
-    return Translation(framework, {**dialect.parameters, **(parameters or {})}, lines)
+    own = [row.name for row in dialect.rows]
+    rows = [*dialect.rows, *(row for name in by_name if name not in own and (row := dialect.row(name)))]
+    lines = tuple(TranslatedNumber(row, by_name[row.name][columns] if row.name in by_name else nothing) for row in rows)
+    used = parameters_of(framework, manifest, parameters)
+    return Translation(framework, used, lines, dialect.as_run(manifest).loss)

@@ -44,7 +44,7 @@ def difference_in_words(line: TranslatedNumber) -> str:
 
 def without(line: TranslatedNumber) -> str:
     """Why there is no value."""
-    if line.outcome is Agreement.MISSING:
+    if line.outcome is Agreement.MISSING and "micro_batch" not in line.missing:
         return f"{line.missing.replace(', ', ' and ')} not logged"
     return line.note or f"{line.row.ours} is undefined"
 
@@ -52,6 +52,11 @@ def without(line: TranslatedNumber) -> str:
 def values_used(parameters: Parameters) -> str:
     """The values that numbers are computed with."""
     return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
+
+
+def loss_named(found: Translation) -> str:
+    """The loss that the run names, behind the values; "" where it names none."""
+    return f", loss {found.loss}" if found.loss else ""
 
 
 def agreement_sentence(found: Translation) -> str:
@@ -74,7 +79,7 @@ def translation_text(found: Translation) -> str:
     steps = f"Steps {found.steps[0]} to {found.steps[1]}" if found.steps else "No step with a usable token"
     head = [
         _head(dialect),
-        f"With {values_used(found.parameters)}.",
+        f"With {values_used(found.parameters)}{loss_named(found)}.",
         f"{steps}; of each number the last value.",
     ]
     parts = ["\n".join(head)]
@@ -141,7 +146,7 @@ def translation_json(
     Args:
         found: the translations of the run.
         frameworks: without a run, whose dictionaries.
-        first: what is to be known before any number is read (`impossible.said_first`).
+        first: what is to be known before any number is read (`impossible.impossible`).
     """
     steps = next((each.steps for each in found if each.steps), None)
     described = [_framework(each.framework, each.parameters, each.lines) for each in found]

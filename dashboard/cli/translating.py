@@ -72,7 +72,7 @@ def translate(
     """  # fmt: skip
     from ratioscope.analysis.findings.logged import logged
     from ratioscope.analysis.frameworks import DIALECTS
-    from ratioscope.analysis.frameworks.impossible import said_first
+    from ratioscope.analysis.frameworks.impossible import impossible
     from ratioscope.analysis.frameworks.naming import framework_key, written_by
     from ratioscope.analysis.frameworks.translation import translate as translation_of
     from ratioscope.analysis.frameworks.writing import dictionary, translation_json, translation_text
@@ -99,7 +99,7 @@ def translate(
             translation_of(found, name, first, last, summary=summary, parameters=settings)
             for name in ([asked] if asked else DIALECTS)
         ]
-    first_of_all = said_first(found, [each.framework for each in translations])
+    first_of_all = impossible(found)
     if key:
         translations = _of_key(translations, key)
     if as_json:

@@ -4,13 +4,14 @@ from collections.abc import Collection
 from functools import partial
 
 from ratioscope.analysis.frameworks import DIALECTS, theirs
-from ratioscope.analysis.frameworks.impossible import said_first
+from ratioscope.analysis.frameworks.impossible import impossible
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Agreement, TranslatedNumber, Translation, translation
 from ratioscope.analysis.frameworks.writing import (
     HEADINGS,
     agreement_sentence,
     difference_in_words,
+    loss_named,
     values_used,
     without,
 )
@@ -28,7 +29,7 @@ TOKENS = 300_000
 def answer(subject: Subject) -> str:
     """What cannot be, then a sentence a framework."""
     asked = _asked(subject)
-    first = said_first(subject.opened.run, [each.framework for each in asked])
+    first = impossible(subject.opened.run)
     return " ".join([*first, *map(agreement_sentence, asked)])
 
 
@@ -46,7 +47,7 @@ def _asked(subject: Subject) -> list[Translation]:
 def translated(subject: Subject, framework: str) -> Translation:
     """The latest steps, or the chosen ones."""
     found = subject.compute(theirs, framework, *subject.window(TOKENS).steps)
-    return translation(found, framework, subject.opened.summary)
+    return translation(found, framework, subject.opened.summary, subject.opened.run.manifest)
 
 
 def table(subject: Subject, found: Translation, metrics: Collection[str] = CATALOGUE.keys()) -> Table:
@@ -56,7 +57,10 @@ def table(subject: Subject, found: Translation, metrics: Collection[str] = CATAL
     head = (f"In {title}", "Its value", "Here", "Our value", "Compared", "What it is, and why it differs")
     rows = tuple(_row(subject, line) for line in near(found, metrics))
     framework = found.dialect.framework
-    note = f"Assumed: {found.dialect.settings}; {values_used(found.parameters)}. Read from {framework.source}."
+    note = (
+        f"Assumed: {found.dialect.settings}; {values_used(found.parameters)}{loss_named(found)}. "
+        f"Read from {framework.source}."
+    )
     return Table(f"As {title} reports it, {steps}", head, rows, note)
 
 

@@ -1,5 +1,6 @@
 """A real GRPOTrainer, tiny and on the CPU: what the recorder wrote is what the trainer did, and what TRL says of it."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,29 @@ def test_the_dialect_gives_from_the_files_what_trl_logged(reused: Recorded) -> N
     assert found["clip_ratio/region_mean"].max() > 0.05
     # Nobody knows what the sampler drew with.
     assert found["sampling/sampling_logp_difference/mean"].isna().all()
+
+
+@pytest.mark.parametrize("name", ["dapo", "gspo", "cispo", "sapo"])
+def test_with_accumulation_the_dialect_gives_what_trl_logged(name: str, tmp_path: Path) -> None:
+    """TRL logs the mean of the micro-batches' values, extremes among them, and other names with other losses."""
+    settings = {"gradient_accumulation_steps": 4, "steps_per_generation": 4, "num_iterations": 2} | LOSSES[name]
+    made = trainer(tmp_path, per_device_train_batch_size=ROWS // 2, **settings)
+    found = recorded(tmp_path, made)
+    run = open_run(found.folder)
+    assert run.manifest.schedule["processes"] == run.manifest.schedule["processes_recorded"] == 1
+    assert found.sequences.groupby(["step", "micro_batch"]).size().tolist() == [ROWS // 2] * 4 * 6
+    frame = theirs(run, "trl")
+    seen = set()
+    for row in frame.itertuples():
+        column = f"extra_{re.sub('[^A-Za-z0-9_]+', '_', row.name)}"
+        if row.note == f"the loss {'grpo' if name == 'gspo' else name} does not log it":
+            assert column not in found.steps
+        elif column in found.steps and np.isfinite([row.value, found.steps.loc[row.step, column]]).all():
+            assert row.value == pytest.approx(found.steps.loc[row.step, column], abs=2e-5), (row.step, row.name)
+            seen |= {row.name}
+    clips = {f"clip_ratio/{each}" for each in ("low_mean", "high_mean", "region_mean", "low_min", "high_max")}
+    expected = {"dapo": clips, "gspo": clips, "cispo": {"cispo_clip_ratio"}, "sapo": set()}[name]
+    assert seen == expected | {"entropy", "frac_reward_zero_std", "completions/mean_length"}
 
 
 def test_the_run_is_what_it_claims_to_be(reused: Recorded) -> None:

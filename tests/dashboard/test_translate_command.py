@@ -86,11 +86,11 @@ def test_a_setting_of_theirs_is_used_and_stated(ratioscope: Ratioscope, gallery:
     def masked(*more: str) -> float:
         out = ratioscope("translate", gallery / "finished", "--to", "prime_rl", "--json", *more).succeeded()
         (described,) = json.loads(out)["frameworks"]
-        assert described["parameters"]["mask_low"] == (0.01 if more else 0.2)
+        assert described["parameters"]["eps"] == (0.01 if more else 0.3)
         values = {number["name"]: number["value"] for number in described["numbers"]}
-        return float(values["is_masked_low/mean"])
+        return float(values["is_masked/mean"])
 
-    assert masked("--set", "mask_low=0.01") > masked()
+    assert masked("--set", "eps=0.01") > masked()
 
 
 def test_without_a_run_it_is_the_dictionary(ratioscope: Ratioscope) -> None:

@@ -36,6 +36,10 @@ class Step:
         merged = self.tokens | columns
         return replace(self, tokens={name: values for name, values in merged.items() if values is not None})
 
+    def with_sequences(self, **columns: Any) -> "Step":
+        """The same step with columns of responses replaced."""
+        return replace(self, sequences=self.sequences | columns)
+
     def rows(self, kept: NDArray[Any], sequences_kept: NDArray[Any] | None = None) -> "Step":
         """The step with its token rows (and sequence rows) selected or reordered."""
         tokens = {name: np.asarray(values)[kept] for name, values in self.tokens.items()}

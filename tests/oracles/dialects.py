@@ -104,8 +104,19 @@ def reference_term(row: Any) -> float:
 
 
 def moved_too_far(row: Any) -> bool:
+    """prime-rl's IPO."""
+    return abs(math.exp(row["g"]) - math.exp(row["b"])) > 0.3
+
+
+def moved_with_the_advantage(row: Any) -> bool:
+    """prime-rl's DPPO, with the bounds that `OF_LOSSES` gives it."""
     moved = math.exp(row["g"]) - math.exp(row["b"])
-    return bool(moved > 0.2 if row["A"] > 0 else moved < -0.2)
+    return bool(moved > 0.05 if row["A"] > 0 else moved < -0.1)
+
+
+def outside_of_the_band(row: Any) -> bool:
+    """prime-rl's IcePop."""
+    return not 0.7 <= math.exp(row["g"] - row["b"]) <= 1.5
 
 
 def mismatch(row: Any) -> float:
@@ -231,11 +242,96 @@ ORACLE: dict[str, dict[str, Callable[[Batch], float]]] = {
         "masked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, moved_too_far)),
         "unmasked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, lambda row: not moved_too_far(row))),
         "is_masked/mean": lambda s: fmean(s.by_sequence(moved_too_far)),
-        "is_masked_low/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0 and moved_too_far(row))),
-        "is_masked_high/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0 and moved_too_far(row))),
-        "masked_advantage_positive/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0, moved_too_far)),
-        "masked_advantage_negative/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0, moved_too_far)),
         "entropy/all/mean": lambda s: s.mean(entropy),
         "kl_ent_ratio/mean": lambda s: s.mean(mismatch) / s.mean(entropy),
     },
 }
+
+
+def masks(masked: Callable[[Any], bool]) -> dict[str, Callable[[Batch], float]]:
+    return {
+        "masked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, masked)),
+        "unmasked_mismatch_kl/mean": lambda s: fmean(s.by_sequence(mismatch, lambda row: not masked(row))),
+        "is_masked/mean": lambda s: fmean(s.by_sequence(masked)),
+    }
+
+
+def directed(masked: Callable[[Any], bool]) -> dict[str, Callable[[Batch], float]]:
+    return {
+        "is_masked_low/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0 and masked(row))),
+        "is_masked_high/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0 and masked(row))),
+        "masked_advantage_positive/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] > 0, masked)),
+        "masked_advantage_negative/mean": lambda s: fmean(s.by_sequence(lambda row: row["A"] < 0, masked)),
+    }
+
+
+def response_ratio(rows: list[Any]) -> float:
+    return math.exp(fmean(row["step_"] for row in rows))
+
+
+def clipped_responses(batch: Batch, side: int) -> list[float]:
+    """Whether a response is clipped by the geometric mean of its ratios, with bounds 0.9 and 1.3."""
+    found = []
+    for rows in batch.sequences:
+        advantage = fmean(row["A"] for row in rows)
+        low, high = advantage < 0 and response_ratio(rows) < 0.9, advantage > 0 and response_ratio(rows) > 1.3
+        found.append(float(low if side < 0 else high if side > 0 else low or high))
+    return found
+
+
+def truncated(batch: Batch) -> list[float]:
+    return [min(math.exp(row["engine"]), 1.05) for row in batch.rows]
+
+
+_ONE_SIDE = {"gate": "one_side_on_recomputed", "weight": "ratio", "level": "token"}
+
+OF_LOSSES: dict[str, tuple[str, dict[str, Any], dict[str, Callable[[Batch], float]]]] = {
+    "DPPO": (
+        "prime_rl",
+        {"source": {"framework": "prime-rl"},
+         "algorithm": {"name": "grpo", "parameters": {"dppo_mask_low": 0.1, "dppo_mask_high": 0.05}}},
+        masks(moved_with_the_advantage) | directed(moved_with_the_advantage),
+    ),
+    "IcePop": (
+        "prime_rl",
+        {"source": {"framework": "prime-rl"},
+         "algorithm": {"name": "grpo (icepop loss)", "parameters": {"ratio_low": 0.7, "ratio_high": 1.5}}},
+        masks(outside_of_the_band),
+    ),
+    "CISPO": (
+        "trl",
+        {"source": {"framework": "TRL"},
+         "algorithm": {"name": "cispo", "parts": {"weight": "upper_clipped", "level": "token"},
+                       "parameters": {"epsilon_high": 0.1}}},
+        {"cispo_clip_ratio": lambda s: s.mean(lambda row: row["A"] > 0 and math.exp(row["step_"]) > 1.1)},
+    ),
+    "GSPO": (
+        "trl",
+        {"source": {"framework": "TRL"},
+         "algorithm": {"name": "gspo", "parts": _ONE_SIDE | {"level": "geometric"},
+                       "parameters": {"epsilon_low": 0.1, "epsilon_high": 0.3}}},
+        {
+            "clip_ratio/low_mean": lambda s: fmean(clipped_responses(s, -1)),
+            "clip_ratio/high_mean": lambda s: fmean(clipped_responses(s, 1)),
+            "clip_ratio/region_mean": lambda s: fmean(clipped_responses(s, 0)),
+            "clip_ratio/low_min": lambda s: min(clipped_responses(s, -1)),
+            "clip_ratio/high_max": lambda s: max(clipped_responses(s, 1)),
+        },
+    ),
+    "GRPO, token_truncate, no bias correction": (
+        "trl",
+        {"source": {"framework": "TRL"},
+         "algorithm": {"name": "grpo", "parts": _ONE_SIDE,
+                       "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2, "reference_kl_estimator": "k3",
+                                      "vllm_importance_sampling_mode": "token_truncate",
+                                      "vllm_importance_sampling_clip_max": 1.05}}},
+        {
+            "kl": lambda s: s.mean(lambda row: k3(row["f"] - row["g"])),
+            "sampling/importance_sampling_ratio/mean": lambda s: fmean(truncated(s)),
+            "sampling/importance_sampling_ratio/min": lambda s: min(truncated(s)),
+            "sampling/importance_sampling_ratio/max": lambda s: max(truncated(s)),
+            "clip_ratio/region_mean": lambda s: s.mean(lambda row: signed(row, row["step_"]) != 0),
+        },
+    ),
+}  # fmt: skip
+"""A loss that a manifest names: whose it is, the manifest, and the numbers that it changes."""

@@ -33,7 +33,8 @@ ROWS = (
         differs="without verl's cap on the weight, clip_ratio_c; probabilities are kept 1e-6 away from 0 and 1",
     ),
     Algorithm(
-        "prime_rl", "prime-rl's default loss", "prime-rl 559b447, default_loss_fn: DPPO's TV, Kimi K2.5's pull",
+        "prime_rl", "prime-rl's default loss before September 2026",
+        "prime-rl 559b447, default_loss_fn: DPPO's TV, Kimi K2.5's pull",
         "((r_i - r̄) ρ_θ 1[|π_θ - behavior| ≤ Δ on the advantage's side] - τ log ρ_θ) ∇log π_θ",
         advantage="group_mean", weight="ratio", filter="probability_difference", regulariser="squared_token_log_ratio",
         parameters=values(difference_low=0.2, difference_high=0.2, tau=2e-3),
@@ -44,7 +45,7 @@ ROWS = (
         "((r_i - r̄) ρ_θ 1[|π_θ - behavior| ≤ Δ] - τ log ρ_θ) ∇log π_θ",
         advantage="group_mean", weight="ratio", filter="reject_token_tv", regulariser="squared_token_log_ratio",
         parameters=values(difference=0.1, tau=2e-3),
-        differs="τ is twice its kl_tau of 1e-3, because the penalty here is halved",
+        differs="τ is twice its kl_tau of 1e-3, because the penalty here is halved; since September 2026 Δ is 0.3, τ 0",
     ),
     Algorithm(
         "opsm", "GRPO with opposite-sign masking", "DeepSeek-V3.2; Trinity-RFT's sequence masking, delta 0.1",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratioscope.analysis.frameworks import DIALECTS, report
+from ratioscope.analysis.frameworks import DIALECTS, TheirNumber, report, theirs
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
@@ -15,7 +15,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from tests.making.runs import Step, plain_step, random_step, write_run
 from tests.making.samples import run_of, summary_of
-from tests.oracles.dialects import ORACLE, Batch
+from tests.oracles.dialects import OF_LOSSES, ORACLE, Batch
 
 
 def gated_step(rng: np.random.Generator, number: int, spread: float) -> Step:
@@ -38,18 +38,131 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("dialects") / "run", steps)
 
 
+def assumed(framework: str) -> list[TheirNumber]:
+    """The numbers that the framework logs with the loss that is assumed where a run names none."""
+    dialect = DIALECTS[framework]
+    return [row for row in dialect.rows if not row.losses or dialect.default_loss in row.losses]
+
+
 def test_every_row_has_an_oracle() -> None:
-    names = {framework: [row.name for row in dialect.rows] for framework, dialect in DIALECTS.items()}
-    assert names == {framework: list(rows) for framework, rows in ORACLE.items()}
+    for framework, dialect in DIALECTS.items():
+        names = [row.name for row in assumed(framework)]
+        assert names == list(ORACLE[framework])
+        others = {name for of, _, rows in OF_LOSSES.values() if of == framework for name in rows}
+        assert {row.name for row in dialect.rows} == {*names} | others
 
 
 @pytest.mark.parametrize("framework", DIALECTS)
 def test_every_number_is_that_of_a_plain_loop(folder: Path, framework: str) -> None:
     frame = report(open_run(folder), framework)
-    assert len(frame) == 3 * len(ORACLE[framework])
+    assert len(frame) == 3 * len(DIALECTS[framework].rows)
     for _, row in frame.iterrows():
-        expected = ORACLE[framework][row["name"]](Batch(folder, row["step"]))
-        assert row["value"] == pytest.approx(expected, rel=1e-6, abs=1e-12), (row["step"], row["name"])
+        if row["name"] in ORACLE[framework]:
+            expected = ORACLE[framework][row["name"]](Batch(folder, row["step"]))
+            assert row["value"] == pytest.approx(expected, rel=1e-6, abs=1e-12), (row["step"], row["name"])
+        else:
+            assert math.isnan(row["value"]) and row["note"].endswith("does not log it")
+
+
+@pytest.mark.parametrize("loss", OF_LOSSES)
+def test_numbers_are_those_of_the_loss_that_the_run_names(tmp_path: Path, loss: str) -> None:
+    framework, manifest, oracle = OF_LOSSES[loss]
+    rng = np.random.default_rng(7)
+    steps = [gated_step(rng, number, spread) for number, spread in enumerate((0.05, 0.4))]
+    folder = write_run(tmp_path / "run", steps, **manifest)
+    frame = report(open_run(folder), framework).set_index(["step", "name"])
+    seen = set()
+    for step in range(2):
+        batch = Batch(folder, step)
+        for name, expected in oracle.items():
+            assert frame.loc[(step, name), "value"] == pytest.approx(expected(batch), rel=1e-6, abs=1e-12), name
+            seen |= {expected(batch)}
+    assert len(seen) > 1
+    dialect = DIALECTS[framework]
+    named = dialect.as_run(open_run(folder).manifest).loss
+    for row in dialect.rows:
+        logged = not row.losses or named in row.losses
+        assert logged or frame.loc[(0, row.name), "note"] == f"the loss {named} does not log it"
+
+
+def accumulated(folder: Path, schedule: dict[str, int], *, logged: bool = True, parts: int = 4) -> Path:
+    """A run of TRL with three updates of several micro-batches of unequal lengths."""
+    rng = np.random.default_rng(3)
+    steps = []
+    for number in range(3):
+        step = gated_step(rng, number, 0.4)
+        n = len(step.sequences["seq_id"])
+        micro_batch = np.arange(n, dtype=np.int32) * parts // n
+        steps.append(step.with_sequences(micro_batch=micro_batch) if logged else step)
+    algorithm = {"name": "dapo", "parts": {"level": "token"}, "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2}}
+    return write_run(folder, steps, algorithm=algorithm, schedule=schedule, source={"framework": "TRL"})
+
+
+def test_micro_batches_are_averaged_as_trl_does(tmp_path: Path) -> None:
+    """Each number from its own loop over the tokens of one micro-batch, then the mean: what TRL's log() does."""
+    folder = accumulated(tmp_path / "run", {"gradient_accumulation_steps": 4, "steps_per_generation": 2})
+    frame = report(open_run(folder), "trl").set_index(["step", "name"])
+    differs = set()
+    for row in assumed("trl"):
+        for step in range(3):
+            whole = Batch(folder, step)
+            of = {one["seq_id"]: one["micro_batch"] for one in whole.logged}
+            size = 1 if row.averaged and row.averaged.value == "micro-batches" else 2
+            keys = [{key for key, number in of.items() if number // size == part} for part in range(4 // size)]
+            parts = [Batch(folder, step, lambda token, those=those: token["seq_id"] in those) for those in keys]  # type: ignore[misc]
+            values = [ORACLE["trl"][row.name](part) for part in parts]
+            once = ORACLE["trl"][row.name](whole)
+            expected = float(np.mean(values)) if row.averaged and row.name != "completions/mean_length" else once
+            assert frame.loc[(step, row.name), "value"] == pytest.approx(expected, rel=1e-6, abs=1e-12), row.name
+            differs |= {row.name} if abs(expected - once) > 1e-6 else set()
+    assert {"clip_ratio/high_max", "entropy", "kl", "sampling/sampling_logp_difference/max"} <= differs
+
+
+def test_without_micro_batches_in_the_log_an_average_over_them_has_no_value(tmp_path: Path) -> None:
+    folder = accumulated(tmp_path / "run", {"gradient_accumulation_steps": 4}, logged=False)
+    frame = report(open_run(folder), "trl", 0, 0).set_index("name")
+    for row in assumed("trl"):
+        value, note = frame.loc[row.name, ["value", "note"]]
+        if row.averaged and row.averaged.value == "micro-batches":
+            assert math.isnan(value) and frame.loc[row.name, "missing"] == "micro_batch", row.name
+            assert note == "the mean of 4 micro-batches, and micro_batch is not logged"
+        else:
+            assert not math.isnan(value), row.name
+    other = report(open_run(folder), "verl", 0, 0)
+    assert not (other["missing"] == "micro_batch").any()
+
+
+def test_a_share_of_the_processes_and_a_part_of_a_generation_have_no_such_number(tmp_path: Path) -> None:
+    share = accumulated(tmp_path / "share", {"processes": 4, "processes_recorded": 1})
+    frame = report(open_run(share), "trl", 0, 0)
+    assert frame["value"].isna().all()
+    assert set(frame["note"]) == {
+        "the loss dapo does not log it", "the log has 1 of 4 processes, theirs is of all"
+    }  # fmt: skip
+    whole = accumulated(tmp_path / "whole", {"processes": 4, "processes_recorded": 4})
+    notes = report(open_run(whole), "trl", 0, 0).set_index("name")["note"]
+    assert notes["sampling/sampling_logp_difference/mean"].startswith("a mean of the means of 4 processes")
+    part = accumulated(tmp_path / "part", {"gradient_accumulation_steps": 1, "steps_per_generation": 4})
+    notes = report(open_run(part), "trl", 0, 0).set_index("name")["note"]
+    assert notes["sampling/sampling_logp_difference/max"] == "logged once a generation, and generations span steps"
+
+
+def test_numbers_of_each_environment_are_those_of_its_responses(tmp_path: Path) -> None:
+    rng, names = np.random.default_rng(2), np.array(["gsm8k", "code/hard", None], dtype=object)
+    step = gated_step(rng, 0, 0.3)
+    n = len(step.sequences["seq_id"])
+    folder = write_run(tmp_path / "run", [step.with_sequences(environment=list(names[np.arange(n) % 3]))])
+    frame = theirs(open_run(folder), "prime_rl").set_index("name")["value"]
+    of = {one["seq_id"]: one["environment"] for one in Batch(folder, 0).logged}
+    for environment in ("gsm8k", "code/hard"):
+        those = Batch(folder, 0, lambda token, e=environment: of[token["seq_id"]] == e)  # type: ignore[misc]
+        for name in ("mismatch_kl/all/mean", "mismatch_kl/all/std", "mismatch_kl/all/max", "entropy/all/mean"):
+            expected = ORACLE["prime_rl"][name](those)
+            assert frame[name.replace("/all/", f"/{environment}/")] == pytest.approx(expected, rel=1e-6)
+    assert len(frame) == len(DIALECTS["prime_rl"].rows) + 2 * 4
+    row = DIALECTS["prime_rl"].row("mismatch_kl/code/hard/mean")
+    assert row is not None and (row.ours, row.instead, row.same) == ("", "kl_k3", False)
+    assert DIALECTS["prime_rl"].row("mismatch_kl/mean") is None
 
 
 @pytest.mark.parametrize("framework", DIALECTS)
@@ -121,9 +234,11 @@ def test_what_is_not_logged_is_undefined_with_its_reason(tmp_path: Path) -> None
     run = open_run(write_run(tmp_path / "run", [step]))
     summary = summarise(run)
     frame = pd.concat([report(run, framework, summary=summary).assign(framework=framework) for framework in DIALECTS])
-    needs = {(framework, row.name): row.needs for framework, dialect in DIALECTS.items() for row in dialect.rows}
+    needs = {(framework, row.name): row.needs for framework in DIALECTS for row in assumed(framework)}
     missing = {"reference": "logp_reference", "entropy": "entropy"}
     for _, row in frame.iterrows():
+        if (row["framework"], row["name"]) not in needs:
+            continue
         reasons = [missing[column] for column in needs[row["framework"], row["name"]] if column in missing]
         assert np.isnan(row["value"]) == bool(reasons), row["name"]
         assert not reasons or row["note"] == f"{reasons[0]} not logged in this step"
@@ -152,8 +267,8 @@ def test_a_token_without_a_gate_is_left_out_of_what_needs_one_and_counted(
     gate[[2, 7]] = bad
     folder = write_run(tmp_path / "bad", [step.with_tokens(logp_gate=gate)])
     frame, batch = _reports(open_run(folder)), Batch(folder, 0, lambda row: row["logp_gate"] <= 1e-4)
-    for framework, dialect in DIALECTS.items():
-        for row in dialect.rows:
+    for framework in DIALECTS:
+        for row in assumed(framework):
             value, note = frame.loc[(framework, row.name), ["value", "note"]]
             if "gate" in row.needs:
                 expected = ORACLE[framework][row.name](batch)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ratioscope.analysis.frameworks.impossible import impossible, said_first
+from ratioscope.analysis.frameworks.impossible import impossible
 from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import plain_step, write_run
 
@@ -83,13 +83,3 @@ def test_what_can_be_is_not_said(tmp_path: Path, column: str, values: list[float
 def test_a_report_of_another_framework_is_not_named(tmp_path: Path) -> None:
     (sentence,) = said(tmp_path / "run", "extra_clipfrac", [2.0], source={"framework": "verl"})
     assert "#" not in sentence
-
-
-def test_extremes_of_micro_batches_are_said_where_there_are_several(tmp_path: Path) -> None:
-    for count, names in ((4, ["trl"]), (1, [])):
-        folder = write_run(
-            tmp_path / str(count), [plain_step([-1.0], [-1.0])], schedule={"gradient_accumulation_steps": count}
-        )
-        found = said_first(open_run(folder), ["verl", "trl"])
-        assert len(found) == len(names)
-        assert all("With 4 micro-batches an update TRL logs the mean of their extremes" in each for each in found)
