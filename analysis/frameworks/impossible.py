@@ -47,10 +47,28 @@ _KINDS = (
         1.0,
         {"rlinf": "RLinf logged sums over the dimensions of an action (RLinf #1471)."},
     ),
+    LoggedKind(
+        "an entropy",
+        re.compile(r"(^|_)objective_entropy$"),
+        0.0,
+        reports={"trl": "TRL's PPOTrainer took 1 off for each padded place (TRL #6121)."},
+    ),
     LoggedKind("an entropy of tokens", re.compile(rf"(^|_)entropy{_END}"), 0.0),
     LoggedKind("a KL by k3", re.compile(rf"(^|_)(k3|kl3)(_kl)?{_END}"), 0.0),
+    LoggedKind("a difference of probabilities", re.compile(r"(^|_)rollout_probs_diff_(mean|max|std)$"), 0.0, 1.0),
+    LoggedKind("a correlation", re.compile(r"(^|_)pearson_corr$"), -1.0, 1.0),
+    LoggedKind("a perplexity", re.compile(r"(^|_)(training|rollout)_ppl$"), 1.0),
+    LoggedKind("a mean of e to an absolute value", re.compile(r"(^|_)(token|seq)_mult_prob_error$"), 1.0),
+    LoggedKind(
+        "the length of a completion",
+        re.compile(r"(^|_)completions_(min|mean|max)_length$"),
+        1.0,
+        reports={"trl": "TRL took the length of a truncated response, whose mask is zeroed, for 0 (TRL #3476)."},
+    ),
 )
 _CLAMPED = re.compile(r"ratio_clamped(_(mean|min|max))?$")
+_CUT = re.compile(r"(^|_)sampling_importance_sampling_ratio_(mean|min|max)$")
+_CUT_AT = ("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap")
 _HALVED = {"nemo_rl": "NeMo-RL logged means over micro-batches of smallest and largest ratios (NeMo-RL #1818)."}
 
 
@@ -60,7 +78,7 @@ def impossible(run: Run) -> list[str]:
     Raises:
         RatioscopeError: the steps cannot be read any more.
     """
-    found = []
+    found = [*_turned_round(run)]
     for column in run.steps:
         name = str(column).removeprefix(_EXTRA).lower()
         kind = _kind_of(name, run.manifest) if str(column).startswith(_EXTRA) else None
@@ -77,7 +95,28 @@ def _kind_of(name: str, manifest: Manifest) -> LoggedKind | None:
             return None
         low, high = (float(each or 0.0) for each in bounds)
         return LoggedKind("a ratio inside of its clip", _CLAMPED, 1 - low, 1 + high, _HALVED)
+    if _CUT.search(name):
+        caps = [value for each in _CUT_AT if (value := setting_of(manifest, each)) is not None]
+        return LoggedKind("a weight that is cut at its largest", _CUT, 0.0, caps[0]) if caps else None
     return next((kind for kind in _KINDS if kind.names.search(name)), None)
+
+
+def _turned_round(run: Run) -> Iterator[str]:
+    """A sentence for each smallest value that is above the largest one of the same name."""
+    for column in map(str, run.steps):
+        of = column.removesuffix("_min")
+        if not column.startswith(_EXTRA) or of == column or f"{of}_max" not in run.steps:
+            continue
+        low, high = (
+            pd.to_numeric(run.steps[each], errors="coerce").to_numpy(dtype=float) for each in (column, f"{of}_max")
+        )
+        beyond = np.where(np.isfinite(low) & np.isfinite(high), low - high - _ROUNDING * np.abs(high), 0.0)
+        if (beyond > 0).any():
+            worst = int(beyond.argmax())
+            yield (
+                f"{column} is {number(float(low[worst]))} in step {run.steps['step'].iloc[worst]}, above {of}_max, "
+                f"{number(float(high[worst]))}: {(beyond > 0).sum()} of {len(beyond)} steps."
+            )
 
 
 def _sentence(column: str, kind: LoggedKind, values: Array, run: Run) -> str:

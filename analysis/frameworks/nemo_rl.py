@@ -82,7 +82,8 @@ DIALECT = Dialect(
         ),
         TheirNumber(
             "sampling_importance_ratio", "token mean of ρ; infinite ones count as 0",
-            "The same while float32 holds; beyond a log-ratio of 88.7 the largest weights turn into 0.",
+            "The same while float32 holds; beyond a log-ratio of 88.7 the largest weights turn into 0. With truncation "
+            "on, theirs is of the truncated weights (NeMo-RL #3900).",
             lambda t, p: mean(_weights(t)), ours="ratio_mean", clamped=lambda t, p: t.log_rho > FLOAT32_LIMIT,
             same=True,
         ),

@@ -111,7 +111,7 @@ def _as_run(manifest: Manifest) -> AsRun:
 
 _CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 _MICRO, _GENERATION = Averaged.MICRO_BATCHES, Averaged.GENERATIONS
-_APPLIED = "Products over sequences, set to 0 above clip_max: applied weights, not raw ones, and not those of tokens."
+_APPLIED = "Products over sequences, set to 0 above clip_max: applied weights, not raw (TRL #5231) or tokens' ones."
 _RATIO = (
     "The ratio is to old, the sampling policy as the trainer evaluates it, with their bounds; ours is what the run's "
     "own gate did."
@@ -207,6 +207,9 @@ DIALECT = Dialect(
         ),
     ),
     not_reproducible={
+        "clip_ratio": "of GRPO until spring 2025: the tokens that the clip does not stop (TRL #3032, #3175); of "
+        "AsyncGRPO until summer 2026: beyond a bound, whatever the advantage's sign (TRL #6021)",
+        "objective/kl, objective/entropy": "of Online DPO and PPO: sums that take padded places in (TRL #6803, #6121)",
         "vespo/phi_seq_mean": "VESPO's weight has the correction of the engine in it, as TRL applied it",
         "completions/clipped_ratio": "needs their end-of-sequence rule",
         "ratio, sample/staleness_mean, sample/staleness_max": "of AsyncGRPO, whose stale samples have no tokens: some "

@@ -42,6 +42,54 @@ def said(folder: Path, column: str, values: list[float], **manifest: Any) -> lis
             "extra_actor_entropy is -0.5 in step 0, and an entropy of tokens is never below 0: 1 of 2 steps.",
         ),
         (
+            "extra_objective_entropy",
+            [-3.0],
+            {"source": {"framework": "TRL"}},
+            "extra_objective_entropy is -3 in step 0, and an entropy is never below 0: 1 of 1 steps. TRL's PPOTrainer "
+            "took 1 off for each padded place (TRL #6121).",
+        ),
+        (
+            "extra_completions_min_length",
+            [0.0, 3.0],
+            {"source": {"framework": "TRL"}},
+            "extra_completions_min_length is 0 in step 0, and the length of a completion is never below 1: 1 of 2 "
+            "steps. TRL took the length of a truncated response, whose mask is zeroed, for 0 (TRL #3476).",
+        ),
+        (
+            "extra_training_rollout_probs_diff_max",
+            [0.4, 1.6],
+            {},
+            "extra_training_rollout_probs_diff_max is 1.6 in step 1, and a difference of probabilities is never above "
+            "1: 1 of 2 steps.",
+        ),
+        (
+            "extra_training_rollout_actor_probs_pearson_corr",
+            [-1.5],
+            {},
+            "extra_training_rollout_actor_probs_pearson_corr is -1.5 in step 0, and a correlation is never below -1: "
+            "1 of 1 steps.",
+        ),
+        (
+            "extra_rollout_corr_training_ppl",
+            [0.5],
+            {},
+            "extra_rollout_corr_training_ppl is 0.5 in step 0, and a perplexity is never below 1: 1 of 1 steps.",
+        ),
+        (
+            "extra_token_mult_prob_error",
+            [0.9],
+            {},
+            "extra_token_mult_prob_error is 0.9 in step 0, and a mean of e to an absolute value is never below 1: "
+            "1 of 1 steps.",
+        ),
+        (
+            "extra_sampling_importance_sampling_ratio_max",
+            [2.9, 3.5],
+            {"algorithm": {"name": "grpo", "parameters": {"vllm_importance_sampling_clip_max": 3.0}}},
+            "extra_sampling_importance_sampling_ratio_max is 3.5 in step 1, and a weight that is cut at its largest is "
+            "never above 3: 1 of 2 steps.",
+        ),
+        (
             "extra_rollout_corr_k3_kl",
             [0.1, -0.01],
             {},
@@ -74,6 +122,11 @@ def test_an_impossible_value_is_a_sentence(
         ("extra_fraction_of_seconds_std", [3.0], {}),
         ("extra_clip_ratio_c", [3.0], {}),  # a setting
         ("extra_loss_clipped_ratio_max", [1.2], {}),  # a ratio
+        ("extra_completions_min_terminated_length", [0.0], {}),  # nothing has ended
+        ("extra_completions_min_length", [1.0], {}),
+        ("extra_sampling_importance_sampling_ratio_max", [9.0], {}),  # nobody says where it is cut
+        ("extra_rollout_corr_training_log_ppl", [0.5], {}),
+        ("extra_objective_kl", [-1.0], {}),
     ],
 )
 def test_what_can_be_is_not_said(tmp_path: Path, column: str, values: list[float], manifest: dict[str, Any]) -> None:
@@ -83,3 +136,13 @@ def test_what_can_be_is_not_said(tmp_path: Path, column: str, values: list[float
 def test_a_report_of_another_framework_is_not_named(tmp_path: Path) -> None:
     (sentence,) = said(tmp_path / "run", "extra_clipfrac", [2.0], source={"framework": "verl"})
     assert "#" not in sentence
+
+
+def test_a_smallest_value_above_the_largest_is_said(tmp_path: Path) -> None:
+    steps = [plain_step([-1.0], [-1.0], number=number) for number in range(3)]
+    for step, (low, high) in zip(steps, [(0.5, 0.9), (1.4, 1.1), (1.0, 1.0)], strict=True):
+        step.scalars["extra_probs_ratio_min"], step.scalars["extra_probs_ratio_max"] = low, high
+    (sentence,) = impossible(open_run(write_run(tmp_path / "run", steps)))
+    assert sentence == (
+        "extra_probs_ratio_min is 1.4 in step 1, above extra_probs_ratio_max, 1.1: 1 of 3 steps."
+    )  # fmt: skip
