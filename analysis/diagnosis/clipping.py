@@ -32,8 +32,8 @@ def clip_is_saturated(evidence: RunEvidence) -> Finding | None:
     why, by_the_ratio = _which_side(evidence.values.loc[steps.index])
     return Finding(
         severity=Severity.WARNING,
-        sentence=f"The clip takes the gradient of clearly more than {percent(limit)} of {_FRACTIONS[metric]} "
-        f"{share_text(steps, evidence)}; at most {percent(steps.max())}, in step {worst}.",
+        sentence=f"The clip stops more than {percent(limit)} of {_FRACTIONS[metric]} {share_text(steps, evidence)}, "
+        f"up to {percent(steps.max())} in step {worst}.",
         metric=metric,
         steps=steps_of(steps),
         numbers=(

@@ -5,7 +5,7 @@ from math import isnan
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
 from ratioscope.analysis.diagnosis.falling import fall_seen
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
@@ -38,10 +38,8 @@ def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
     why, do, too_easy = _whose_fault(evidence, steps)
     return Finding(
         severity=Severity.NOTICE if too_easy else Severity.WARNING,  # a run that has learned its task is not ill
-        sentence=(
-            f"Up to {percent(smooth.max())} of the prompt groups had zero signal, every advantage 0 (means over "
-            f"{window} steps); more than {percent(limit)} of a step's {share_text(steps, evidence)}."
-        ),
+        sentence=f"Up to {percent(smooth.max())} of the prompt groups gave no gradient: every advantage was 0 "
+        f"(mean of {window} steps).",
         metric=metric,
         steps=steps_of(steps),
         numbers=(
@@ -116,8 +114,8 @@ def entropy_has_collapsed(evidence: RunEvidence) -> Finding | None:
     better = gain > noise
     return Finding(
         severity=Severity.NOTICE if better else Severity.WARNING,
-        sentence=f"Entropy has fallen from {start:.2g} to {smooth.iloc[-1]:.2g} nats (medians of the first and last "
-        f"{_WINDOW} steps), below {percent(evidence.limits.entropy_share)} of its start since step {first}.",
+        sentence=f"Entropy fell {start:.2g} → {smooth.iloc[-1]:.2g} nats, below "
+        f"{percent(evidence.limits.entropy_share)} of its start since step {first}.",
         metric="entropy",
         steps=steps_of(low),
         numbers=(Number("median of the first ten steps", start), evidence.latest("entropy")),

@@ -99,9 +99,8 @@ def staleness_is_high(evidence: RunEvidence) -> Finding | None:
             why += f" The policy moves {drift:.2g} per update there, and age adds such moves up."
     return Finding(
         severity=Severity.CRITICAL if excess.max() > 2 * level.limit else Severity.WARNING,
-        sentence=f"Staleness is clearly above ε_stale/2 = {level.limit:g} {over_limit(level, facts)}; "
-        f"at its worst {tv_text(level.largest)}, {level.largest / level.limit:.1f} × the limit, "
-        f"in step {level.largest_step}.",
+        sentence=f"Staleness is above its limit of {level.limit:g} {over_limit(level, facts)}, up to "
+        f"{tv_text(level.largest)} in step {level.largest_step}.",
         metric=level.key,
         steps=steps_of(excess),
         numbers=(evidence.number(level.key, step_of(level.largest_step), "worst"), evidence.latest(level.key)),
@@ -126,8 +125,8 @@ def kl_is_high(evidence: RunEvidence) -> Finding | None:
     worst = step_of(excess.idxmax())
     return Finding(
         severity=Severity.NOTICE,
-        sentence=f"The KL from the sampler to the policy is clearly above {limit:g} nats "
-        f"{share_text(excess, evidence)}; its largest value is {excess.max():.2g} nats, in step {worst}.",
+        sentence=f"The KL from the sampler to the policy is above {limit:g} nats {share_text(excess, evidence)}, up to "
+        f"{excess.max():.2g} in step {worst}.",
         metric="kl_k1",
         steps=steps_of(excess),
         numbers=(

@@ -68,8 +68,7 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
         severity, steps = Severity.NOTICE, larger
         sentence = (
             "More of the staleness comes from the sampler's engine than from old weights "
-            f"{share_text(larger, evidence)}: {_engine_against_age(facts)} (means; up to {number(least)} is usual "
-            "between two kinds of engine)."
+            f"{share_text(larger, evidence)}: {_engine_against_age(facts)} on average."
         )
     else:
         return None
@@ -190,7 +189,7 @@ def support_is_truncated(evidence: RunEvidence) -> Finding | None:
         why = f"A temperature leaves the mean ratio at 1, so that it is not all: {_small(why)}"
     return Finding(
         severity=Severity.WARNING if missing.median() > limits.missing_mass else Severity.NOTICE,
-        sentence=f"The mean ratio is significantly below 1 {share_text(below, evidence)}: {told}.",
+        sentence=f"The mean ratio is below 1 {share_text(below, evidence)}: {told}.",
         metric="ratio_mean",
         steps=steps_of(below),
         numbers=(
@@ -296,7 +295,7 @@ def survivors_are_biased(evidence: RunEvidence) -> Finding | None:
     return Finding(
         severity=Severity.WARNING if by_ratio else Severity.NOTICE,
         sentence=f"{percent(steps.median())} of the tokens (median) were dropped before the loss "
-        f"{share_text(steps, evidence)}, mostly {DROPPED[reason]}: the numbers here describe the kept tokens only.",
+        f"{share_text(steps, evidence)}: the numbers describe the kept tokens only.",
         metric="ratio_mean",
         steps=steps_of(steps),
         numbers=(
@@ -304,11 +303,14 @@ def survivors_are_biased(evidence: RunEvidence) -> Finding | None:
             Number("share dropped, largest", float(steps.max())),
             evidence.median("ratio_mean", steps.index),
         ),
-        why="Tokens are chosen by what was sampled. The staleness of those kept is below ε_stale/2 by construction, "
-        "while the policies themselves may be further apart."
-        if by_ratio
-        else "Responses are chosen after they were sampled, so means over what is left (ratio, reward, staleness) "
-        "are not means under the sampler.",
+        why=f"Mostly dropped {DROPPED[reason]}. "
+        + (
+            "Tokens are chosen by what was sampled. The staleness of those kept is below ε_stale/2 by construction, "
+            "while the policies themselves may be further apart."
+            if by_ratio
+            else "Responses are chosen after they were sampled, so means over what is left (ratio, reward, staleness) "
+            "are not means under the sampler."
+        ),
         do="Judge the sampler by what it sampled, not by what was kept. "
         + evidence.setup.against_staleness(evidence.facts)
         if by_ratio

@@ -32,8 +32,8 @@ def update_is_large(evidence: RunEvidence) -> Finding | None:
         why += "a mask stops gradients, it does not bound steps."
     return Finding(
         severity=Severity.CRITICAL if excess.max() > 2 * limit else Severity.WARNING,
-        sentence=f"The update drift is clearly above ε/2 = {limit:g} {over_limit(level, evidence.facts)}; "
-        f"at its worst {size}, in step {worst}.",
+        sentence=f"Update drift is above its limit of {limit:g} {over_limit(level, evidence.facts)}, up to {size} "
+        f"in step {worst}.",
         metric="u_k",
         steps=steps_of(excess),
         numbers=(evidence.number("u_k", worst, "worst"), evidence.latest("u_k")),

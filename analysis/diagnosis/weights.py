@@ -23,9 +23,8 @@ def tail_is_heavy(evidence: RunEvidence) -> Finding | None:
         return None
     return Finding(
         severity=_cost(evidence),
-        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: the top 1% of the tokens carries "
-        f"{percent(share_of_top.loc[excess.index].median())} of Σρ² there (median), and the tail index reaches "
-        f"{excess.max():.2f} (limit {limit:g}).",
+        sentence=f"The ratios have a heavy tail {share_text(excess, evidence)}: 1% of the tokens carries "
+        f"{percent(share_of_top.loc[excess.index].median())} of Σρ² there (median).",
         metric="khat_token",
         steps=steps_of(excess),
         numbers=(
@@ -74,8 +73,8 @@ def sample_has_collapsed(evidence: RunEvidence) -> Finding | None:
     weighted = evidence.weighted
     return Finding(
         severity=Severity.WARNING if weighted else Severity.NOTICE,
-        sentence=f"Importance weighting leaves clearly less than {percent(limit)} of the tokens effective "
-        f"{share_text(few, evidence)}; at worst {percent(few.min())}, in step {worst}.",
+        sentence=f"Importance weights leave less than {percent(limit)} of the tokens effective "
+        f"{share_text(few, evidence)}, down to {percent(few.min())} in step {worst}.",
         metric="ess_token",
         steps=steps_of(few),
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),

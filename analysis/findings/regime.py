@@ -10,12 +10,13 @@ so is decided in `facts`, by medians of the steps: what is persistent counts, no
 """
 
 from dataclasses import dataclass
-from math import expm1, isnan
+from math import isnan
 
 import pandas as pd
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts
 from ratioscope.analysis.findings.finding import Number
+from ratioscope.analysis.findings.numbers import of_log1p
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.catalogue import CATALOGUE
@@ -163,19 +164,13 @@ def _origin(facts: Facts, not_logged: tuple[str, ...]) -> str:
 
 
 def _size(facts: Facts, setup: Setup) -> str:
-    tv, limit, chi2_limit = facts.staleness.median, facts.staleness.limit, facts.limits.log_chi2
+    tv = f"total variation is {facts.staleness.median:.2g}"
+    chi2 = f"the χ² of whole responses ({chi2_source(facts)}) is {of_log1p(facts.log_chi2)}"
     if facts.concern is Concern.BIAS:
-        return f"The median total variation is {tv:.2g}, above {limit:g}: bias is the primary concern."
-    words = {
-        Concern.VARIANCE: f"above {chi2_limit:.2g}, where χ² is {expm1(chi2_limit):.2g}: "
-        + (
-            "weights of whole responses would have a large variance, which no trust region sees; this loss uses none."
-            if setup.weighted is False
-            else "variance is the concern, which a trust region does not see."
-        ),
-        Concern.NEITHER: "small as well: neither bias nor variance is large.",
-    }
-    return (
-        f"The median total variation is {tv:.2g}, within its limit of {limit:g}; the median logarithm of 1 + χ² of "
-        f"whole responses is {facts.log_chi2:.2g} ({chi2_source(facts)}), {words[facts.concern]}"
-    )
+        return f"Bias is the primary concern: {tv} in the median step, above {facts.staleness.limit:g}."
+    if facts.concern is Concern.NEITHER:
+        return f"Neither bias nor variance is large: {tv} and {chi2} in the median step."
+    large = f"{chi2} in the median step, above {facts.limits.chi2:g}"
+    if setup.weighted is False:
+        return f"Weights of whole responses would have a large variance, but this loss uses none: {large}."
+    return f"Variance is the concern, which a trust region does not see: {large}."

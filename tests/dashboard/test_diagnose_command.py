@@ -42,7 +42,7 @@ def test_findings_are_printed_with_cause_and_remedy(ratioscope: Ratioscope, stal
     learning, off_policy, log, empty, sentence, why, do = ratioscope("diagnose", stale).succeeded().splitlines()[:7]
     assert [line.split()[1] for line in (learning, off_policy, log)] == ["Learning", "Off-policy", "Log"] and not empty
     assert "High staleness in 4 of 4 steps" in off_policy or "in the median step" in off_policy
-    assert sentence.startswith("warning   Staleness is clearly above ε_stale/2 = 0.2 in 4 of 4 steps")
+    assert sentence.startswith("warning   Staleness is above its limit of 0.2 in 4 of 4 steps")
     assert why.strip().startswith("Why: ") and do.strip().startswith("Do: ")
 
 

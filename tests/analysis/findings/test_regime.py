@@ -46,7 +46,8 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
         "truncate or mask",
     ),
     "unseen": (
-        {"log1p_chi2_seq_predicted": 20.0}, Control.CONTROLLED, Concern.VARIANCE, "is 20", "small; take no products",
+        {"log1p_chi2_seq_predicted": 20.0},
+        Control.CONTROLLED, Concern.VARIANCE, "is 4.9e+08", "small; take no products",
     ),
     "stale": (
         {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "log1p_chi2_seq": 3.0},
@@ -54,7 +55,7 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
     ),
     "stale, short": (
         {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3},
-        Control.UNCONTROLLED, Concern.BIAS, "bias is the primary", "affordable",
+        Control.UNCONTROLLED, Concern.BIAS, "Bias is the primary", "affordable",
     ),
     "large change": (
         {"u_k": 0.15}, Control.UNCONTROLLED, Concern.NEITHER, "a large policy change", "reasonable",
@@ -150,7 +151,7 @@ def test_a_loss_that_multiplies_by_no_ratio_has_no_variance_of_ratios() -> None:
     facts = facts_of(summary_of(**(QUIET | {"log1p_chi2_seq": 5.0})))
     without = setup_of(Manifest(name="run", algorithm={"parts": {"weight": "none", "gate": "none"}}))
     with_ratio = setup_of(Manifest(name="run", algorithm={"parts": {"weight": "ratio", "gate": "none"}}))
-    assert "variance is the concern" in regime(facts, with_ratio).sentence
+    assert "Variance is the concern" in regime(facts, with_ratio).sentence
     said = f"{regime(facts, without).sentence} {answer(facts, without).sentence}"
     assert "is the concern" not in said and "this loss has none" in said
 
@@ -180,7 +181,7 @@ def test_moved_thresholds_move_the_regime() -> None:
     stale = summary_of(**(QUIET | {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "u_k": 0.15}))
     assert regime_of(stale).concern is Concern.BIAS and len(regime_of(stale).sources) == 2
     loose = regime_of(stale, Limits(epsilon_stale=0.8, epsilon=0.5))
-    assert loose.concern is Concern.NEITHER and not loose.sources and "its limit of 0.4" in loose.sentence
+    assert loose.concern is Concern.NEITHER and not loose.sources and "total variation is 0.3" in loose.sentence
     heavy = summary_of(**(QUIET | {"log1p_chi2_seq": 1.0}))
     assert regime_of(heavy).concern is Concern.VARIANCE
     assert regime_of(heavy, Limits(chi2=2.0)).concern is Concern.NEITHER
