@@ -3,9 +3,8 @@
 Each importer names its signs beside itself; what is said of them is said here.
 """
 
-import sqlite3
 from collections.abc import Collection, Iterable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from ratioscope.analysis.importers import sqlite_rows
 from ratioscope.analysis.importers.pickles import torch_file
 from ratioscope.analysis.importers.source import Importer, Reading, Sign
 from ratioscope.analysis.importers.values import config, first_object
@@ -74,7 +74,6 @@ def _keys(place: Path) -> Collection[Any]:
     if place.suffix == ".pt":
         payload = torch_file(place, Reading(skip_bad=True), lazily=True)
         return [str(key) for key in payload] if isinstance(payload, dict) else ()
-    if place.suffix in (".db", ".sqlite"):
-        with closing(sqlite3.connect(f"{place.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    if place.suffix in sqlite_rows.SUFFIXES:
+        return sqlite_rows.tables(place)
     return (config(place) if place.suffix == ".json" else first_object(place)).keys()

@@ -87,6 +87,16 @@ class Reading:
         self.problems.append(problem)
 
     @contextmanager
+    def whole_file(self) -> Iterator[None]:
+        """What is done with a file of which nothing can be read any more once something is wrong with it."""
+        try:
+            yield
+        except ImportProblem as problem:
+            if not self.skip_bad:
+                raise
+            self.problems.append(str(problem))
+
+    @contextmanager
     def whole_line(self, path: Path, line: int) -> Iterator[None]:
         """What is done with one line: values of another kind than an importer counts on make the line a bad one."""
         try:

@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers import lines, responses, sqlite_rows
+from ratioscope.analysis.importers.source import (
+    SURPRISES,
+    BadLine,
+    Description,
+    Importer,
+    ImportProblem,
+    Reading,
+    Sign,
+    Step,
+)
 from ratioscope.analysis.importers.values import (
     Ordinals,
     as_number,
@@ -79,17 +88,13 @@ def find(path: Path) -> Path | None:
     return None
 
 
-def _open(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{file.as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro", uri=True)
-
-
 def _run_of(file: Path) -> tuple[str, int] | None:
     """The run that was written to last, and how many there are; None where it is no capture store."""
     try:
-        with closing(_open(file)) as store:
+        with sqlite_rows.connected(file) as store:
             last = store.execute(f"select run_id from {TABLE} order by cursor desc limit 1").fetchone()
             (count,) = store.execute(f"select count(distinct run_id) from {TABLE}").fetchone()
-    except sqlite3.Error:
+    except ImportProblem:
         return None
     return (str(last[0]), int(count)) if last else None
 
@@ -115,7 +120,7 @@ def describe(path: Path) -> Description | None:
     else:
         run, _ = _run_of(file) or ("", 0)
         manifest = known_values(name=run)
-        with suppress(sqlite3.Error), closing(_open(file)) as store:  # reading says what is wrong with it
+        with suppress(ImportProblem), sqlite_rows.connected(file) as store:  # reading says what is wrong with it
             (steps,) = store.execute(
                 f"select count(distinct iteration) from {TABLE} where run_id = ?", (run,)
             ).fetchone()
@@ -256,18 +261,15 @@ def _updates(file: Path, reading: Reading) -> list[float]:
 def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[SampledTurn]:
     run = (_run_of(file) or ("", 0))[0]
     query = f"select {_COLUMNS} from {TABLE} where run_id = ? order by iteration, cursor"
-    try:
-        with closing(_open(file)) as store:
-            store.row_factory = sqlite3.Row
-            for row in store.execute(query, (run,)):
-                if not _trains({name: row[name] for name in ("split", "purpose")}):
-                    continue
-                try:
-                    yield _of_row(row, whole)
-                except SURPRISES as error:
-                    reading.bad(file, f"row {row['cursor']} of {TABLE}: not of the shape that is known ({error})")
-    except sqlite3.Error as error:
-        reading.bad(file, f"cannot be read as a capture store ({error})")
+    with reading.whole_file(), sqlite_rows.connected(file) as store:
+        store.row_factory = sqlite3.Row
+        for row in store.execute(query, (run,)):
+            if not _trains({name: row[name] for name in ("split", "purpose")}):
+                continue
+            try:
+                yield _of_row(row, whole)
+            except SURPRISES as error:
+                reading.bad(file, f"row {row['cursor']} of {TABLE}: not of the shape that is known ({error})")
 
 
 def _of_row(row: sqlite3.Row, whole: bool) -> SampledTurn:

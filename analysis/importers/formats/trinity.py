@@ -12,7 +12,6 @@ import json
 import sqlite3
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers import pickles, responses
-from ratioscope.analysis.importers.source import SURPRISES, BadLine, Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers import pickles, responses, sqlite_rows
+from ratioscope.analysis.importers.source import (
+    SURPRISES,
+    BadLine,
+    Description,
+    Importer,
+    ImportProblem,
+    Reading,
+    Sign,
+    Step,
+)
 from ratioscope.analysis.importers.values import as_number
-from ratioscope.storage import bounds
 
 _ROW, _BLOB = "pipeline_input", "pipeline_input_blob"
 _PLACES = ("buffer/explorer_output.db", "explorer_output.db")
+_PAGE = 64
 _MAGIC, _HEADER = b"TRXP", struct.Struct("<4sBQQ")
 _KINDS = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U8": "u1"} | {
     "BOOL": "?",
@@ -55,13 +63,8 @@ _ASSUMED = (
 
 def _database(path: Path) -> Path | None:
     if path.is_file():
-        return path if path.suffix in (".db", ".sqlite", ".sqlite3") else None
+        return path if path.suffix in sqlite_rows.SUFFIXES else None
     return next((path / place for place in _PLACES if (path / place).is_file()), None)
-
-
-def _connected(file: Path) -> sqlite3.Connection:
-    bounds.check_kind(file)
-    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
 
 
 def _describe(path: Path) -> Description | None:
@@ -69,12 +72,12 @@ def _describe(path: Path) -> Description | None:
         file = _database(path)
         if file is None:
             return None
-        with closing(_connected(file)) as connection:
+        with sqlite_rows.connected(file) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not {_ROW, _BLOB} <= tables:
                 return None
             first = connection.execute(f"SELECT experience_bytes FROM {_BLOB} ORDER BY id LIMIT 1").fetchone()
-    except (OSError, sqlite3.Error):
+    except ImportProblem:
         return None
     old = first is not None and isinstance(first[0], bytes) and not first[0].startswith(_MAGIC)
     return Description(
@@ -90,16 +93,13 @@ def _describe(path: Path) -> Description | None:
 
 def _read(path: Path, reading: Reading) -> Iterator[Step]:
     file = _database(path) or path
-    try:
-        with closing(_connected(file)) as connection:
-            yield from _steps(connection, file, reading)
-    except sqlite3.Error as error:
-        reading.bad(file, f"no database of Trinity, or damaged ({error})")
+    with reading.whole_file(), sqlite_rows.connected(file) as connection:
+        yield from _steps(connection, file, reading)
 
 
 def _steps(connection: sqlite3.Connection, file: Path, reading: Reading) -> Iterator[Step]:
     number, rows, highest = -1, list[tuple[str, responses.Response]](), reading.after
-    for row in connection.execute(_ROWS, (_first_row(connection, file, reading),)):
+    for row in _rows(connection, _first_row(connection, file, reading)):
         reading.bytes_read += len(row[-1]) if isinstance(row[-1], bytes) else 0
         found = _experience(row, file, reading)
         if found is None:
@@ -124,6 +124,13 @@ _ROWS = (
     f"SELECT id, task_id, model_version, reward, experience_bytes FROM {_ROW} LEFT JOIN {_BLOB} USING (id) "
     "WHERE id >= ? ORDER BY id"
 )
+
+
+def _rows(connection: sqlite3.Connection, first: int) -> Iterator[Any]:
+    """The rows from a number on, some at a time: the explorer, which writes meanwhile, waits for none of them."""
+    while page := connection.execute(f"{_ROWS} LIMIT {_PAGE}", (first,)).fetchall():
+        yield from page
+        first = page[-1][0] + 1
 
 
 def _first_row(connection: sqlite3.Connection, file: Path, reading: Reading) -> int:
