@@ -422,7 +422,10 @@ def selection(evidence: LogEvidence) -> list[Finding]:
     found = findings_of(F.SELECTION, evidence)
     if found:
         return found
-    out = many_left_out(evidence)
-    if not out.known or not out.reading.value > 0:
+    rows = _responses(evidence)
+    if not rows["left_out"].any():
         return not_checked("No response is marked as left out of the loss.")
+    out = many_left_out(evidence)
+    if not out.known:
+        return not_checked(f"{len(rows)} responses are too few.")
     return passed(f"{percent(out.reading.value)} of the responses are left out of the loss.")
