@@ -54,6 +54,8 @@ class Plain:
     tokens: tuple[Row, ...] = ()
     """Of the tokens table: lists over the response. One that is called `sampled` is the mask of what the policy
     sampled; without it, all was."""
+    within: str = ""
+    """A folder that the path may stand for by the one it lies in."""
     group: Callable[[Record], Any] | None = None
     """What the records of one prompt have in common; None: `sequences` says it, or nobody does."""
     step: str = ""
@@ -117,7 +119,8 @@ class Plain:
         if path.is_file():
             is_one = not re.compile(name).groups and re.fullmatch(name, path.name)
             return [(0, path)] if is_one else []
-        found: list[tuple[tuple[int, ...], Path]] = [((), path)]
+        below = path / self.within
+        found: list[tuple[tuple[int, ...], Path]] = [((), below if below.is_dir() else path)]
         for pattern in (*folders, name):
             found = [
                 ((*numbers, *map(int, match.groups())), entry)

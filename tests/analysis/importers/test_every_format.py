@@ -78,6 +78,8 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "verifiers": packed("verifiers", "verifiers/traces.jsonl"),
     "tinker-cookbook": packed("tinker_cookbook", "tinker_cookbook"),
     "a store of tinker-cookbook": packed("tinker_store", "tinker_store/capture.sqlite"),
+    "rLLM's gateway": packed("rllm", "rllm/gateway_traces.db"),
+    "rLLM's episodes": packed("rllm", "rllm/logs"),
 }
 
 

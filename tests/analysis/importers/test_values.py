@@ -81,6 +81,20 @@ def nested(names: list[str], value: Any) -> dict[str, Any]:
     return {names[0]: nested(names[1:], value) if names[1:] else value}
 
 
+def rllm(folder: Path, rewards: list[Any]) -> Path:
+    place = folder / "train_step_1_epoch_0"
+    place.mkdir(parents=True)
+    for number, reward in enumerate(rewards):
+        episode = {
+            "training_step": 1,
+            "episode_id": f"t{number}:0",
+            "task_hash": "a",
+            "trajectories": [{"reward": reward}],
+        }
+        (place / f"episode_{number:02}.json").write_text(json.dumps(episode))
+    return folder
+
+
 DECLARED = {one.name: plain for one in IMPORTERS if isinstance(plain := getattr(one.describe, "__self__", None), Plain)}
 FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "slime": lambda folder, rewards: imitated_slime.write(folder, known(rewards)),
@@ -88,10 +102,12 @@ FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "nemo-rl": lambda folder, rewards: imitated_nemo_rl.write(folder, policies(rewards), 1).parent,
     "open-instruct": open_instruct,
     **{name: declared(plain) for name, plain in DECLARED.items()},
+    "rllm-episodes": rllm,
 }
 OTHERS = {
     "skyrl": "its batches have no rewards",
     "tinker-capture": "captured calls have no rewards",
+    "rllm-gateway": "calls have no rewards",
     "trinity": "a column of SQLite, of numbers alone",
     "trl-completions": "columns of Parquet, of numbers alone",
     "tinker-cookbook": "a total of parts",
