@@ -4,19 +4,16 @@ Read against TRL 1.16.0: trl/trainer/grpo_trainer.py (log, and the queues it log
 several steps is written at each of them; it is one step here, the first that it was written at.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ratioscope.analysis.importers import responses
+from ratioscope.analysis.importers.logged_batches import FIRST, NO_TOTAL, SUM, Batches, Row, seen_before
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
-from ratioscope.analysis.importers.values import as_number, as_part, numbered, table_rows
+from ratioscope.analysis.importers.values import numbered, table_rows
 from ratioscope.storage.parquet import read_schema
 
 _FIXED = ("step", "prompt", "completion", "advantage")
@@ -29,9 +26,6 @@ _MISSING = {
     "finish_reason": "the files do not say how a response ended",
     "wall_time": "the files have no times",
 }
-_NO_TOTAL = (
-    "the files have the rewards of each function, not their weights, and the plain sum does not give the advantages"
-)
 _ASSUMED = (
     "Rows that a file repeats from the one before are one batch, which TRL logs until it generates the next; its step "
     "is the first that has it. With logging_steps above 1, batches in between are not in the files.",
@@ -39,10 +33,6 @@ _ASSUMED = (
     "as large as the lengths of all such runs allow.",
     "What an evaluation generated is in the files, too, if one ran between two of them: TRL keeps both in one queue.",
 )
-_SUM = "The reward is the sum of the reward functions, as the advantages in the first files are those of that sum."
-
-# Files that are looked at for whether the sum of the rewards gives the advantages.
-_FIRST = 8
 
 
 def _folder(path: Path) -> Path:
@@ -61,23 +51,25 @@ def _describe(path: Path) -> Description | None:
         return None
     if not {"step", "prompt", "completion"} <= {*columns}:
         return None
-    first = next(filter(None, (table_rows(file, Reading(skip_bad=True)) for file in files.values())), [])
-    names = _reward_names(first) if first else []
-    total = len(names) == 1 or _sums(files, names, _group_size(files))
+    batches = _batches(files)
     return Description(
         framework="TRL",
         format="TRL log_completions",
         path=path,
-        missing=_MISSING | ({} if total else {"reward": _NO_TOTAL}),
-        assumed=_ASSUMED + ((_SUM,) if total and len(names) > 1 else ()),
+        missing=_MISSING | ({} if batches.has_total else {"reward": NO_TOTAL}),
+        assumed=_ASSUMED + ((SUM,) if batches.has_total and len(batches.rewards) > 1 else ()),
     )
+
+
+def _batches(files: Mapping[int, Path]) -> Batches:
+    first = [table_rows(file, Reading(skip_bad=True)) for file in list(files.values())[:FIRST]]
+    return Batches.of(first, _FIXED, "advantage")
 
 
 def _read(path: Path, reading: Reading) -> Iterator[Step]:
     files = _files(path)
     before: list[str] = []
-    names: list[str] | None = None
-    total, size = False, 0
+    batches: Batches | None = None
     for place, (number, file) in enumerate(files.items()):
         if number <= reading.after and any(later <= reading.after for later in [*files][place + 1 :]):
             continue  # the last one that was read is read again: the next one may repeat it
@@ -87,104 +79,24 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         if last and quiet.problems:
             return  # a file that is still being written
         reading.problems += quiet.problems
-        if names is None and rows:
-            names = _reward_names(rows)
-            size = _group_size(files)
-            total = len(names) == 1 or _sums(files, names, size)
+        batches = batches or _batches(files)
         identities = [repr({name: value for name, value in row.items() if name != "step"}) for row in rows]
-        new = rows[_repeated(before, identities) :]
+        new = rows[seen_before(before, identities) :]
         before = identities or before
         reading.bytes_read += file.stat().st_size
         if new and number > reading.after:
-            yield _step(number, new, _groups(new, size), names or [], total, file, reading)
+            yield _step(number, new, batches, file, reading)
 
 
-def _repeated(before: Sequence[str], rows: Sequence[str]) -> int:
-    """How many rows at the beginning are the last of the file before: TRL's queue drops the oldest for new ones.
-
-    One row may be alike by chance.
-    """
-    longest = min(len(before), len(rows))
-    overlaps = (size for size in range(longest, 1, -1) if before[-size:] == rows[:size])
-    return next(overlaps, 1 if len(rows) == 1 and before[-1:] == rows else 0)
-
-
-def _reward_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Columns of numbers beside TRL's own: reward functions, and numbers that these logged with log_extra."""
-    names = [name for name in rows[0] if name not in _FIXED]
-    return [
-        name
-        for name in names
-        if all(row[name] is None or as_part(row[name]) is not None for row in rows)
-        and any(row[name] is not None for row in rows)
-    ]
-
-
-def _sums(files: Mapping[int, Path], names: Sequence[str], size: int) -> bool:
-    """Whether advantages are those of the plain sum of the columns: proportional to it within every group."""
-    judged = False
-    for file in list(files.values())[:_FIRST]:
-        rows = table_rows(file, Reading(skip_bad=True))
-        groups = np.array(_groups(rows, size))
-        sums = np.array([_total(row, names) for row in rows])
-        advantages = np.array([as_number(row.get("advantage")) or 0.0 for row in rows])
-        for group in set(groups.tolist()):
-            ours, theirs = sums[groups == group], advantages[groups == group]
-            ours = ours - ours.mean()
-            one, other = np.linalg.norm(ours), np.linalg.norm(theirs)
-            if one < 1e-9 and other < 1e-6:
-                continue
-            if one < 1e-9 or other < 1e-9 or ours @ theirs / (one * other) < 1 - 1e-5:
-                return False
-            judged = True
-    return judged
-
-
-def _total(row: Mapping[str, Any], names: Sequence[str]) -> float:
-    values = [as_number(row[name]) for name in names]
-    return float(np.nansum([np.nan if value is None else value for value in values]))
-
-
-def _runs(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """How many responses follow each other on the same prompt, by run."""
-    return [len([*run]) for _, run in groupby(rows, key=lambda row: responses.plain_text(row["prompt"]))]
-
-
-def _group_size(files: Mapping[int, Path]) -> int:
-    """The number of generations a prompt: what all runs of the first files are multiples of; 0: no number above 1."""
-    lengths = [
-        length for file in list(files.values())[:_FIRST] for length in _runs(table_rows(file, Reading(skip_bad=True)))
-    ]
-    size = math.gcd(*lengths)
-    return size if size > 1 else 0
-
-
-def _groups(rows: Sequence[Mapping[str, Any]], size: int) -> list[int]:
-    """One number for responses that follow each other on the same prompt, `size` at most."""
-    numbers: list[int] = []
-    for run in _runs(rows):
-        first = numbers[-1] + 1 if numbers else 0
-        numbers += [first + (place // size if size else 0) for place in range(run)]
-    return numbers
-
-
-def _step(
-    number: int,
-    rows: Sequence[Mapping[str, Any]],
-    groups: Sequence[int],
-    names: Sequence[str],
-    total: bool,
-    file: Path,
-    reading: Reading,
-) -> Step:
+def _step(number: int, rows: Sequence[Row], batches: Batches, file: Path, reading: Reading) -> Step:
     found = [
-        responses.made(partial(_response, row, group, names, total), reading, file, f"row {place}")
-        for place, (row, group) in enumerate(zip(rows, groups, strict=True))
+        responses.made(partial(_response, row, group, batches), reading, file, f"row {place}")
+        for place, (row, group) in enumerate(zip(rows, batches.groups(rows), strict=True))
     ]
     return responses.step(number, [response for response in found if response is not None])
 
 
-def _response(row: Mapping[str, Any], group: int, names: Sequence[str], total: bool) -> responses.Response:
+def _response(row: Row, group: int, batches: Batches) -> responses.Response:
     asked, said = row["prompt"], row["completion"]
     talk = [*asked, *said] if isinstance(asked, list) and isinstance(said, list) else []
     fields = {
@@ -193,13 +105,11 @@ def _response(row: Mapping[str, Any], group: int, names: Sequence[str], total: b
         "response": responses.plain_text(said[0].get("content"))
         if talk and len(said) == 1
         else responses.plain_text(said),
-        "reward": _total(row, names) if total and names else None,
     }
     if talk:
         fields["n_turns"] = sum(message.get("role") == "assistant" for message in said)
         fields["n_tool_calls"] = sum(message.get("role") == "tool" for message in said)
-    parts = responses.parts({name: row[name] for name in names}) if len(names) > 1 else {}
-    return responses.Response(row=fields | parts, messages=responses.conversation(talk))
+    return responses.Response(row=fields | batches.reward(row), messages=responses.conversation(talk))
 
 
 IMPORTER = Importer(

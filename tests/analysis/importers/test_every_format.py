@@ -17,6 +17,7 @@ from ratioscope.errors import RatioscopeError
 from tests.making.foreign import (
     imitated_lines,
     imitated_miles,
+    imitated_ms_swift,
     imitated_nemo_rl,
     imitated_open_instruct,
     imitated_prime_rl,
@@ -80,6 +81,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "a store of tinker-cookbook": packed("tinker_store", "tinker_store/capture.sqlite"),
     "rLLM's gateway": packed("rllm", "rllm/gateway_traces.db"),
     "rLLM's episodes": packed("rllm", "rllm/logs"),
+    "ms-swift": lambda folder: imitated_ms_swift.trainer(folder / "v0", truth.run()),
 }
 
 

@@ -110,6 +110,7 @@ OTHERS = {
     "rllm-gateway": "calls have no rewards",
     "trinity": "a column of SQLite, of numbers alone",
     "trl-completions": "columns of Parquet, of numbers alone",
+    "ms-swift": "columns of numbers alone",
     "tinker-cookbook": "a total of parts",
     "prime-rl": "a sum of weighted parts",
     "verifiers": "a sum of weighted parts",
