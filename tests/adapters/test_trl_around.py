@@ -114,6 +114,7 @@ def test_going_on_from_a_checkpoint(tmp_path: Path) -> None:
     assert recorder.failure == ""
     found = read(tmp_path / "run", again, recorder, [])
     assert found.steps.index.tolist() == list(range(6)) and found.manifest.status == "finished"
+    assert found.manifest.planned_updates == 6  # not the 4 of the first part
     later = found.sequences[found.sequences["step"] >= 4]
     assert (later["behavior_version_min"] == 4).all()
     assert not {*later["group_id"]} & {*found.sequences["group_id"][found.sequences["step"] < 4]}
@@ -130,6 +131,66 @@ def test_what_it_costs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_another_kind_of_trainer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match="int is not a trainer that this recorder knows"):
         record(3, tmp_path / "run")
+
+
+def _replaced(self: Any, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    """As Unsloth's: it makes the loss itself."""
+    return self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"])[0].mean()
+
+
+def _of_swift(self: Any, model: Any, model_inputs: Any, grpo_batch: Any, origin_data: Any = None) -> Any:
+    return self._get_per_token_logps_and_entropies(model, model_inputs, grpo_batch)[0].mean()
+
+
+def _without_forward(self: Any, model: Any, inputs: Any) -> Any:
+    return model(**inputs).loss
+
+
+@pytest.mark.parametrize(
+    ("methods", "why"),
+    [
+        ({"compute_loss": _replaced}, "Other is not recorded: its compute_loss, replaced as by Unsloth, does not call"),
+        ({"_compute_loss": _of_swift}, "Other is not recorded: ms-swift hands its loss model_inputs and grpo_batch"),
+        ({"_compute_loss": _without_forward}, "does not call _get_per_token_logps_and_entropies"),
+        ({"_compute_loss": lambda self, model, inputs, groups: None}, "takes model, inputs, groups"),
+        ({"use_liger_kernel": True}, "with use_liger_kernel it has no log-probabilities of tokens"),
+    ],
+)
+def test_a_trainer_whose_loss_is_not_seen_is_refused_before_it_trains(
+    methods: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    import trl
+
+    other = type("Other", (trl.GRPOTrainer,), methods)
+    made = other.__new__(other)
+    made.loss_type = "grpo"
+    with pytest.raises(RatioscopeError, match=why) as problem:
+        record(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists() and len(str(problem.value).split()) <= 25
+
+
+def test_trl_s_other_trainers_are_recorded_or_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import trl
+    from trl.experimental.async_grpo import AsyncGRPOTrainer
+    from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+
+    asynchronous = AsyncGRPOTrainer.__new__(AsyncGRPOTrainer)
+    with pytest.raises(
+        RatioscopeError, match="AsyncGRPOTrainer is not a trainer that this recorder knows: it has no _gen"
+    ):
+        record(asynchronous, tmp_path / "async")
+    monkeypatch.setattr(trl, "GMPOTrainer", GMPOTrainer, raising=False)
+    monkeypatch.setattr(trl, "GMPOConfig", GMPOConfig, raising=False)
+    made = trainer(tmp_path, kind="GMPO", max_steps=2)
+    recorder = record(made, tmp_path / "run", quiet=True)
+    made.train()
+    found = read(tmp_path / "run", made, recorder, [])
+    assert recorder.failure == "" and found.steps.index.tolist() == [0, 1]
+    assert {"gate", "clipped", "clip_side"}.isdisjoint(found.tokens) and found.tokens["gradient_weight"].notna().any()
+    assert found.manifest.algorithm["parts"]["gate"] == "GMPOTrainer" == found.manifest.algorithm["name"]
+    assert "GMPOTrainer computes a loss of its own" in found.manifest.assumed[0]
 
 
 def test_several_processes_record_one_run(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class LossRule:
     """What of the loss decides about a token."""
 
     loss: str
+    """"": one of a trainer's own, of which no gate is known."""
     level: str
     """What its ratio is of: token, or of a response the geometric mean or the product (sequence) of its tokens'."""
     epsilon_low: float
@@ -217,7 +218,7 @@ def _gate(one: Pass, rule: LossRule, live: Tensor, rows: Tensor) -> tuple[Tensor
 
     In the numbers that TRL compares: its dtype, its masked mean for sequences. The gradient says what came of it.
     """
-    if one.logp is None:
+    if one.logp is None or not rule.loss:
         return None, None
     logp, inputs = one.logp.detach().cpu(), one.inputs
     old = inputs.get("old_per_token_logps")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ratioscope.adapters.trl.known import own_loss
 from ratioscope.run_format.manifest import library_versions
 from ratioscope.storage.places import Remote
 
@@ -42,11 +43,6 @@ _VESPO = {
     "vespo_k_neg": "power_negative",
     "vespo_lambda_neg": "decay_negative",
 }
-
-
-def is_known(trainer: Any) -> bool:
-    """Whether the trainer's loss is one of those that are described here: a GRPOTrainer's or an RLOOTrainer's."""
-    return hasattr(trainer, "loss_type") or hasattr(trainer, "normalize_advantages")
 
 
 def loss_of(trainer: Any) -> str:
@@ -162,7 +158,7 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
             "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
             "name": str(getattr(args.optim, "value", args.optim)),
         },
-        "planned_updates": int(trainer.state.max_steps) if trainer.state.max_steps > 0 else None,
+        "planned_updates": planned_updates(trainer),
         "seed": int(args.seed),
         "source": {"framework": "TRL", "version": library_versions("trl").get("trl", "")},
         "missing": missing(trainer, scores=scores),
@@ -172,13 +168,19 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
     }
 
 
+def planned_updates(trainer: Any) -> int | None:
+    """Optimizer steps of the whole training, those before it was resumed included."""
+    return int(trainer.state.max_steps) if trainer.state.max_steps > 0 else None
+
+
 def algorithm(trainer: Any) -> dict[str, Any]:
     """Name, parts and parameters.
 
     Where TRL's rule is none of ours (a clip against the recomputed policy beside the sampler's own log-probabilities),
     the part has a name of its own, so that nobody replays it as another one.
     """
-    args, loss, level = trainer.args, loss_of(trainer), level_of(trainer)
+    args, own, level = trainer.args, own_loss(trainer), level_of(trainer)
+    loss = own or loss_of(trainer)
     parameters: dict[str, Any] = {"epochs": 1, "minibatches": 1}
     gate, weight = "none", "ratio"
     if loss in CLIPPED:
@@ -201,7 +203,7 @@ def algorithm(trainer: Any) -> dict[str, Any]:
         level, weight = "sequence", "gamma_kernel"
         parameters |= {ours: float(getattr(args, theirs)) for theirs, ours in _VESPO.items()}
     else:
-        weight = loss
+        weight, gate = loss, loss if own else "none"
     if has_sampler(trainer):
         # The loss clips pi_theta / pi_old, and the logged ratios are to the sampler.
         gate = f"{gate}_on_recomputed" if gate != "none" else gate
@@ -210,7 +212,7 @@ def algorithm(trainer: Any) -> dict[str, Any]:
         weight += "_corrected"
         parameters |= {name: getattr(args, name) for name in _VLLM if getattr(args, name, None) is not None}
     beta = float(trainer.beta)
-    if beta and loss == RLOO:
+    if beta and loss_of(trainer) == RLOO:
         parameters["kl_in_reward"] = beta
     elif beta:
         corrected = bool(getattr(args, "use_bias_correction_kl", False))
@@ -276,6 +278,8 @@ def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
 def assumed(trainer: Any, folder: Path) -> list[str]:
     """What a reader has to know of how columns came about."""
     args, said = trainer.args, []
+    if own := own_loss(trainer):
+        said.append(f"{own} computes a loss of its own: what it clips is not recorded, gradient_weight is.")
     steps = int(args.steps_per_generation) * int(getattr(trainer, "num_iterations", 1))
     recomputes = corrects_engine(trainer) or loss_of(trainer) == RLOO
     if int(args.gradient_accumulation_steps) % steps == 0 and not recomputes:

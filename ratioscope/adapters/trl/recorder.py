@@ -19,6 +19,7 @@ from transformers import TrainerCallback
 from ratioscope.adapters.cost import Cost
 from ratioscope.adapters.trl import manifest
 from ratioscope.adapters.trl.columns import KEY, LossRule, Pass, ScoredResponse, StepColumns, columns_of
+from ratioscope.adapters.trl.known import FORWARD, not_recorded, own_loss
 from ratioscope.adapters.trl.responses import GatheredRewards, groups_in, responses_of, text_of_token
 from ratioscope.errors import RatioscopeError
 from ratioscope.recorder import RunRecorder
@@ -28,8 +29,6 @@ from ratioscope.storage.places import place
 Method = Callable[..., Any]
 
 _LOG = logging.getLogger("ratioscope")
-FORWARD = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
-"""The pass that the loss differentiates, in newer and older versions."""
 _OF_TOKENS = ("old_per_token_logps", "ref_per_token_logps")
 # What TRL logs and this recorder has from where it arises.
 _OWN = ("loss", "learning_rate")
@@ -64,16 +63,12 @@ def record(
         quiet: do not print what recording cost when the training ends.
 
     Raises:
-        RatioscopeError: the trainer is none of TRL's GRPO and RLOO trainers, or the folder holds a run and `resume` is
-            false.
+        RatioscopeError: the trainer's loss is not made as those of TRL's GRPO and RLOO trainers are, or the folder
+            holds a run and `resume` is false.
     """
     folder = place(folder)
-    missing = [each for each in ("_generate_and_score_completions", "_compute_loss") if not hasattr(trainer, each)]
-    if missing or not any(hasattr(trainer, each) for each in FORWARD) or not manifest.is_known(trainer):
-        raise RatioscopeError(
-            f"{type(trainer).__name__} is not a trainer that this recorder knows: it needs the methods of TRL's "
-            "GRPOTrainer or RLOOTrainer."
-        )
+    if reason := not_recorded(trainer):
+        raise RatioscopeError(reason)
     if (folder / MANIFEST_NAME).exists() and not resume:
         raise RatioscopeError(f"{folder}: already holds a run; choose another name, or give resume=True.")
     fields = {"name": name or folder.name, "notes": notes, "tags": list(tags)}
@@ -317,6 +312,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                 else self._fields | manifest.fields(trainer, scores=self._new > 0, task=self._task, folder=self.folder)
             ),
         )
+        if resume:  # it may go on for longer than was planned
+            run.manifest.planned_updates = manifest.planned_updates(trainer)
         if resume and run.last_step >= first_step:
             _LOG.warning(
                 "ratioscope: %s holds the steps up to %d, the training goes on from %d: they are not written again.",
@@ -335,7 +332,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         if manifest.loss_of(trainer) == "sapo":
             temperatures = float(args.sapo_temperature_pos), float(args.sapo_temperature_neg)
         rule = LossRule(
-            loss=manifest.loss_of(trainer),
+            loss="" if own_loss(trainer) else manifest.loss_of(trainer),
             level=manifest.level_of(trainer),
             epsilon_low=float(trainer.epsilon_low),
             epsilon_high=float(trainer.epsilon_high),
