@@ -66,7 +66,8 @@ def declared(plain: Plain) -> Callable[[Path, list[Any]], Path]:
 
     def write(folder: Path, rewards: list[Any]) -> Path:
         place = next(theirs for ours, theirs, _ in plain.sequences if ours == "reward").split("|")[0]
-        records = [dict.fromkeys(plain.keys, "1") | nested(place.split("."), reward) for reward in rewards]
+        rest = dict.fromkeys(plain.keys, "1") | FILLED.get(plain.name, {})
+        records = [rest | nested(place.split("."), reward) for reward in rewards]
         if plain.spread:
             records = [{name: [record[name] for record in records] for name in records[0]}]
         file = folder / plain.files.replace(r"(\d+)", "1").replace(".*", "a").replace("\\", "")
@@ -75,6 +76,10 @@ def declared(plain: Plain) -> Callable[[Path, list[Any]], Path]:
         return folder
 
     return write
+
+
+FILLED: dict[str, dict[str, Any]] = {"atropos": {"tokens": [1], "masks": [1]}}
+"""What a declaration's keys hold beside the reward, where text will not do."""
 
 
 def nested(names: list[str], value: Any) -> dict[str, Any]:
