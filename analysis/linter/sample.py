@@ -64,6 +64,9 @@ class Sample:
     """
 
     def __init__(self, rows: pd.DataFrame) -> None:
+        known = rows["token_id"].notna()
+        if known.any() and not known.all():  # a state is the tokens before it, which have to be known
+            rows = rows[known.groupby([rows["step"], rows["seq_id"]]).transform("all")].reset_index(drop=True)
         self.rows = rows
 
     def __len__(self) -> int:

@@ -100,3 +100,14 @@ def test_the_best_response_has_not_the_smaller_advantage(tmp_path: Path) -> None
     log = HELD_OUT["others_keep_their_rewards"].make()
     (remark,) = found(log, tmp_path, "advantages")
     assert "than the second best one" in remark.sentence
+
+
+def test_responses_without_token_ids_are_passed_by(tmp_path: Path) -> None:
+    """As a server that names some tokens by their text leaves them."""
+    log = simulate(SMALL)
+    rules = {remark.rule for remark in lint(open_run(write(log, tmp_path / "all"))) if remark.outcome is Outcome.FOUND}
+    unknown = np.asarray(log.tokens["seq_id"]) % 3 == 0
+    log.tokens["token_id"] = np.ma.masked_array(log.tokens["token_id"], unknown)
+    remarks = lint(open_run(write(log, tmp_path / "some")))
+    assert {remark.rule for remark in remarks if remark.outcome is Outcome.FOUND} == rules
+    assert {"padding", "repeated"} <= {remark.rule for remark in remarks if remark.outcome is Outcome.PASSED}
