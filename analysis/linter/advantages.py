@@ -96,7 +96,8 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
         return not_checked("The sequences table has no rows in this range.")
     if not scored:
         return not_checked(f"{evidence.log.why('sequences.reward')}.")
-    return passed(f"All {len(responses):,} rewards are finite, and so is what is logged of losses and gradients.")
+    finite = int(responses["reward"].notna().sum())
+    return passed(f"All {finite:,} rewards are finite, and so is what is logged of losses and gradients.")
 
 
 def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:

@@ -60,7 +60,9 @@ def drawn_as_logged(evidence: LogEvidence) -> list[Finding]:
     if drawn.crowded > MANY:
         return not_checked("The probabilities of a state add up to more than 1: see scale.")
     if not keep.any():
-        return not_checked("Tokens were dropped in every step: what is left is no sample of the sampler's policy.")
+        return not_checked(
+            "Responses or tokens were dropped in every step: the rest is no sample of the sampler's policy."
+        )
     found = sample.collisions("logp_behavior", keep)
     numbers = (
         estimated("share of repeated tokens, measured minus logged", found.excess),
