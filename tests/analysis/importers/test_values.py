@@ -110,6 +110,7 @@ FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "rllm-episodes": rllm,
 }
 OTHERS = {
+    "art": "columns of Parquet, of numbers alone",
     "skyrl": "its batches have no rewards",
     "tinker-capture": "captured calls have no rewards",
     "rllm-gateway": "calls have no rewards",
@@ -121,6 +122,7 @@ OTHERS = {
     "verifiers": "a sum of weighted parts",
     "verifiers-results": "null where the rollout failed",
 }
+FORMATS |= {name: declared(plain) for name, plain in DECLARED.items() if name not in OTHERS}
 
 
 def test_every_format_is_in_it_or_it_is_said_why_not() -> None:

@@ -1,0 +1,287 @@
+"""ART's trajectories: trajectories/train/{step}.parquet in a model's folder, written by default, and history.jsonl.
+
+Read against openpipe-art 0.5.23: art/utils/trajectory_logging.py (version 2 of the files, whose JSON is the whole
+trajectory, and version 1, which has texts alone), art/trajectories/_tokenize.py (where a choice has its tokens),
+art/preprocessing/dynamo_tokens.py (compact log-probabilities) and art/model.py (log, history.jsonl).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers.calls import Call, put_calls
+from ratioscope.analysis.importers.plain import Plain, Record, at_path
+from ratioscope.analysis.importers.responses import Response, conversation, other_shape, plain_text, version
+from ratioscope.analysis.importers.source import SURPRISES, BadLine, Reading, Sign
+from ratioscope.analysis.importers.values import as_number, as_part, table_rows
+
+_KEYS = ("group_index", "messages", "reward")
+_HISTORY = "history.jsonl"
+_COMPACT = ("compact_logprobs", "art_completion_logprobs")
+_TOKEN_ID = "token_id:"
+_OTHER_CALLS = ("responses", "messages")
+_SCALARS = {"loss/train": "loss", "loss/grad_norm": "grad_norm", "loss/learning_rate": "learning_rate"} | {
+    f"loss/{name}": f"extra_{name}"
+    for name in ("entropy", "kl_div", "kl_policy_ref", "importance_ratio_mean", "clipped_token_fraction")
+}
+"""Columns of the steps table in rows of history.jsonl."""
+
+_OF_TRAINER = "ART writes a trajectory as it was sampled, before the trainer scores it"
+_MISSING = {
+    **dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _OF_TRAINER),
+    "policy_version": "the files do not say which checkpoint a step began with",
+    "wall_time": "the files have local times without their zone",
+}
+_NO_LOGPS = "the server returned no log-probabilities"
+_NO_TOKENS = {
+    "texts": "files of version 1 have texts and rewards alone",
+    "others": "calls of the Responses and Messages APIs are not read, only their rewards",
+    "none": "the server returned neither token ids nor log-probabilities",
+    "exceptions": "the first file has failed episodes alone",
+}
+_NO_IDS = "the log-probabilities name tokens by their text, not by their id"
+_NO_VERSION = "the trajectories do not say which checkpoint sampled them"
+_STEPS = (
+    "A step is the number under which the run logged the trajectories; ART does not say which update trained on them."
+)
+_GROUPS = "A group of trajectories is a prompt group."
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+
+def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
+    """A record for each trajectory, and behind them one for each exception of a group: an episode that failed."""
+    exceptions = dict[Any, list[Any]]()
+    number = 0
+    for number, row in enumerate(table_rows(file, reading), start=1):
+        try:
+            group, trajectory = _object(row.get("group_json")), _object(row.get("trajectory_json"))
+        except SURPRISES as error:
+            reading.bad(file, f"row {number}: its JSON is not that of a trajectory ({other_shape(error)})")
+            continue
+        exceptions.setdefault(row.get("group_index"), group.get("exceptions") or [])
+        if trajectory or row.get("reward") is not None or row.get("messages") is not None:
+            yield number, row | {"trajectory": trajectory}
+    for group_index, found in exceptions.items():
+        for exception in found:
+            yield number, dict.fromkeys(_KEYS) | {"group_index": group_index, "exception": exception}
+
+
+def _object(text: Any) -> dict[str, Any]:
+    found = json.loads(text) if text is not None else {}
+    if not isinstance(found, dict):
+        raise BadLine("it is no object")
+    return found
+
+
+def _told(first: Record, _: Path) -> Mapping[str, Any]:
+    missing = dict(_MISSING)
+    trajectory = first.get("trajectory") or {}
+    if trajectory.get("initial_policy_version") is None:
+        missing["behavior_version"] = _NO_VERSION
+    calls = list[Call]()
+    with suppress(*SURPRISES):  # what is wrong with it is said where it is read
+        calls = _calls(trajectory)[1]
+    if all(call.sampled is None for call in calls):
+        missing["token_id"] = _NO_IDS
+    if all(call.logps is None for call in calls):
+        missing["logp_behavior"] = _NO_LOGPS
+    if not calls or not any(call.size for call in calls):
+        kind = "exceptions" if "exception" in first else "texts" if not trajectory else "none"
+        if any(at_path(trajectory, f"exchanges.{name}") for name in _OTHER_CALLS):
+            kind = "others"
+        missing |= dict.fromkeys(("token_id", "logp_behavior"), _NO_TOKENS[kind])
+    return {"missing": missing, "assumed": (_STEPS, _GROUPS)}
+
+
+# Trajectories -------------------------------------------------------------------------------------------------------
+
+
+def _trajectory(record: Record, response: Response) -> None:
+    if "exception" in record:
+        kind = str(at_path(record, "exception.type")).removeprefix("<class '").removesuffix("'>")
+        response.row["failure"] = "timeout" if "timeout" in kind.lower() else "environment"
+        response.drop(f"exception ({kind})")
+        return
+    trajectory = record.get("trajectory") or {}
+    rows, calls, asked = _calls(trajectory) if trajectory else ([], [], None)
+    if not trajectory:
+        rows = conversation(record["messages"])
+        sampled = [
+            row["turn"] for row, message in zip(rows, record["messages"] or (), strict=True) if message["trainable"]
+        ]
+        asked = sampled[0] if sampled else None
+        response.row["n_turns"] = len(sampled) or None
+    response.messages = rows
+    if calls:
+        put_calls(response, calls)
+    if asked is not None:
+        response.row["prompt"] = plain_text(_texts(rows[:asked]) or None)
+        rest = rows[asked:]
+        response.row["response"] = rest[0]["content"] if len(rest) == 1 else plain_text(_texts(rest))
+    response.row["n_tool_calls"] = sum(row["role"] == "tool" for row in rows) or None
+    _put_versions(trajectory, response)
+    _put_exchanges(at_path(trajectory, "exchanges.chat_completions|exchanges.completions") or [], response)
+    choices = [*_choices(trajectory)]
+    finish = plain_text(choices[-1].get("finish_reason")) if choices else None
+    response.row |= {"finish_reason": finish, "truncated": None if finish is None else finish == "length"}
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": row["role"], "content": row["content"]} for row in rows]
+
+
+def _put_versions(trajectory: Mapping[str, Any], response: Response) -> None:
+    first, last = (version(trajectory.get(f"{name}_policy_version")) for name in ("initial", "final"))
+    known = [number for number in (first, last) if number is not None]
+    if known:
+        response.row |= {"behavior_version_min": min(known), "behavior_version_max": max(known)}
+    if first is not None and first == last and response.values:
+        response.values["behavior_version"] = np.full(len(response.mask), first, dtype=np.int32)
+
+
+def _put_exchanges(exchanges: Sequence[Mapping[str, Any]], response: Response) -> None:
+    """How it was sampled, and how long that took."""
+    times = [(_time(one.get("start_time")), _time(one.get("end_time"))) for one in exchanges]
+    if times and all(start is not None and end is not None for start, end in times):
+        response.row["seconds_generating"] = sum((end - start).total_seconds() for start, end in times)  # type: ignore
+    for name in ("temperature", "top_p"):
+        values = {as_number(at_path(one, f"request.{name}")) for one in exchanges}
+        response.row[name] = values.pop() if len(values) == 1 else None
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Call], int | None]:
+    """Messages, calls, and which message is the first that was sampled."""
+    talk, sampled = list[Any](), list[tuple[int, Mapping[str, Any], Any, bool]]()
+    current = list[Any]()
+    for one in at_path(trajectory, "exchanges.chat_completions") or []:
+        given = list(at_path(one, "request.messages") or ())
+        goes_on = _same(given[: len(current)], current)
+        talk += given[len(current) :] if goes_on else given
+        choice = one["response"]["choices"][0]
+        sampled.append(
+            (len(talk), choice, choice.get("prompt_token_ids") or one["response"].get("prompt_token_ids"), False)
+        )
+        talk.append(choice["message"])
+        current = [*given, choice["message"]]
+    for one in at_path(trajectory, "exchanges.completions") or []:
+        choice = one["response"]["choices"][0]
+        given = at_path(one, "request.prompt")
+        if isinstance(given, str):
+            talk.append({"role": "user", "content": given})
+        sampled.append(
+            (len(talk), choice, choice.get("prompt_token_ids") or one["response"].get("prompt_token_ids"), False)
+        )
+        talk.append({"role": "assistant", "content": choice.get("text")})
+    histories = [trajectory.get("messages_and_choices") or []]
+    histories += [history.get("messages_and_choices") or [] for history in trajectory.get("additional_histories") or []]
+    for number, history in enumerate(histories):
+        begins = number > 0
+        for one in history:
+            if _is_choice(one):
+                sampled.append((len(talk), one, None, begins))
+                begins = False
+            talk.append(one["message"] if _is_choice(one) else one)
+    rows = conversation(talk)
+    calls = [Call(*_tokens(choice), prompt or None, turn, begins) for turn, choice, prompt, begins in sampled]
+    return rows, calls, sampled[0][0] if sampled else None
+
+
+def _is_choice(entry: Mapping[str, Any]) -> bool:
+    return entry.keys() >= {"finish_reason", "message"}
+
+
+def _choices(trajectory: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for name in ("chat_completions", "completions"):
+        for one in at_path(trajectory, f"exchanges.{name}") or []:
+            yield one["response"]["choices"][0]
+    for entry in trajectory.get("messages_and_choices") or []:
+        if _is_choice(entry):
+            yield entry
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two lists of messages say the same, however they are written."""
+    return [*map(_essence, one)] == [*map(_essence, other)]
+
+
+def _essence(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    return message.get("role"), message.get("content") or None, bool(message.get("tool_calls"))
+
+
+def _tokens(choice: Mapping[str, Any]) -> tuple[list[int] | None, list[float | None] | None]:
+    """Token ids and log-probabilities of a choice; None: it has none."""
+    ids, logps = (
+        choice.get("token_ids"),
+        next((choice[name] for name in _COMPACT if choice.get(name) is not None), None),
+    )
+    listed = choice.get("logprobs") or {}
+    if "token_logprobs" in listed:  # of the older API
+        names, values = listed.get("tokens") or [], listed.get("token_logprobs")
+    else:
+        entries = [*(listed.get("content") or ()), *(listed.get("refusal") or ())]
+        names = [entry.get("token_id", entry.get("token")) for entry in entries]
+        values = [as_part(entry.get("logprob")) for entry in entries] or None
+    if ids is None and names:
+        found = [_token_id(name) for name in names]
+        ids = None if None in found else found
+    return ids or None, values if logps is None else logps
+
+
+def _token_id(name: Any) -> int | None:
+    """The id in `token_id:5`, as servers write tokens on request; None for a token's text."""
+    if isinstance(name, str):
+        begin, _, rest = name.partition(_TOKEN_ID)
+        return int(rest) if not begin and rest.isdecimal() else None
+    return name if isinstance(name, int) else None
+
+
+# history.jsonl ------------------------------------------------------------------------------------------------------
+
+
+def _scalars(path: Path, reading: Reading) -> dict[int, dict[str, Any]]:
+    """By step, losses and the like, of rows that were logged together with the trajectories of a step.
+
+    Where training is logged alone, its step is that of the checkpoint that it made, which is another one.
+    """
+    file = path / _HISTORY
+    quiet = Reading(skip_bad=reading.skip_bad, growing=True)
+    found = dict[int, dict[str, Any]]()
+    for _, row in lines.read(file, quiet) if file.is_file() else ():
+        step = version(row.get("step"))
+        if step is not None and "train/reward" in row:
+            values = {ours: as_part(row.get(theirs)) for theirs, ours in _SCALARS.items()}
+            found[step] = {name: value for name, value in values.items() if value is not None}
+    reading.problems += quiet.problems
+    return found
+
+
+IMPORTER = Plain(
+    "art",
+    "ART trajectories",
+    framework="ART",
+    files=r"trajectories/train/(\d+)\.parquet",
+    keys=_KEYS,
+    sequences=(("reward", "reward", as_number),),
+    read=_records,
+    group=lambda record: record["group_index"],
+    also=_trajectory,
+    told=_told,
+    scalars=_scalars,
+    signs=(Sign("trajectories/train/*.parquet", _KEYS),),
+).importer
