@@ -68,6 +68,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "text of ROLL": lambda folder: imitated_lines.roll_rollouts(folder / "roll", truth.run()),
     "AReaL": lambda folder: imitated_lines.areal(folder / "areal", truth.run()),
     "verl": lambda folder: imitated_lines.verl(folder / "verl", truth.run()),
+    "NeMo-Gym": stored("nemo_gym", "results"),
     "ART": stored("art", "words/models/words"),
     "Atropos": stored("atropos", "groups"),
     "NeMo-RL": nemo_rl,
