@@ -63,7 +63,7 @@ def put_calls(response: Response, calls: Sequence[Call]) -> None:
         parts["logp_behavior"].append(nulls(size) if call.logps is None else numbers(call.logps))
         parts["turn"].append(np.full(size, call.turn, dtype=np.int16))
         parts["segment_id"].append(np.full(size, segment, dtype=np.int16))
-        if call.turn in rows:
+        if call.turn in rows and (call.sampled is not None or call.logps is not None):
             rows[call.turn] |= {"n_tokens": size, "first_position": position}
         position += size
     known = {

@@ -69,6 +69,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "AReaL": lambda folder: imitated_lines.areal(folder / "areal", truth.run()),
     "verl": lambda folder: imitated_lines.verl(folder / "verl", truth.run()),
     "NeMo-Gym": stored("nemo_gym", "results"),
+    "Harbor": stored("harbor", "job"),
     "ART": stored("art", "words/models/words"),
     "Atropos": stored("atropos", "groups"),
     "NeMo-RL": nemo_rl,

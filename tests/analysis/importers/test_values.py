@@ -70,9 +70,12 @@ def declared(plain: Plain) -> Callable[[Path, list[Any]], Path]:
         records = [rest | nested(place.split("."), reward) for reward in rewards]
         if plain.spread:
             records = [{name: [record[name] for record in records] for name in records[0]}]
-        file = folder / plain.files.replace(r"(\d+)", "1").replace(".*", "a").replace("\\", "")
-        file.parent.mkdir(parents=True)
-        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        name = plain.files.replace(r"(\d+)", "1").replace(".*", "a").replace("\\", "")
+        for number, record in enumerate(records):
+            file = folder / name.replace(".+", f"{number:02d}")  # a folder for each
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a") as opened:
+                opened.write(json.dumps(record) + "\n")
         return folder
 
     return write
