@@ -38,7 +38,7 @@ def read(
 
     Args:
         arrays: keys whose lists of numbers or of truth values are wanted as numpy arrays. Where such a list holds
-            anything else (a null, a list), it stays a list. Of a list in a list of length 1 the inner one is meant.
+            anything else (a null, a text), it stays a list. Of lists in a list the inner ones are meant.
         only: the keys that are wanted; None: all.
         wanted: whether a line is, told from its text, which is much quicker than to parse it; None: all are.
 
@@ -114,8 +114,8 @@ def _numbers(values: Any) -> Any:
     """A list of numbers as an array of int64 or float64; anything else by way of Python."""
     count = len(values)
     first = values[0] if count else None
-    if count == 1 and isinstance(first, simdjson.Array):
-        return [_numbers(first)]
+    if isinstance(first, simdjson.Array) and all(one is None or isinstance(one, simdjson.Array) for one in values):
+        return [None if one is None else _numbers(one) for one in values]
     if isinstance(first, int | float) and not isinstance(first, bool):
         for kind, type_ in (("i", np.int64), ("d", np.float64)) if isinstance(first, int) else (("d", np.float64),):
             with suppress(TypeError, ValueError):
@@ -129,8 +129,8 @@ def _array(value: Any) -> Any:
     """A list as an array, if it holds numbers or truth values alone."""
     if not isinstance(value, list) or (value and value[0] is None):
         return value
-    if len(value) == 1 and isinstance(value[0], list):
-        return [_array(value[0])]
+    if value and isinstance(value[0], list) and all(one is None or isinstance(one, list) for one in value):
+        return [None if one is None else _array(one) for one in value]
     try:
         found = np.array(value)
     except (ValueError, OverflowError):  # lists of different lengths

@@ -54,7 +54,11 @@ def _told(first: Record, _: Path) -> Mapping[str, Any]:
 
 def _is_dummy(tokens: Any, logps: Any) -> bool:
     pairs = zip(tokens, logps, strict=False) if isinstance(tokens, list) and isinstance(logps, list) else ()
-    return any((np.asarray(ids).tolist(), np.asarray(values).tolist()) == _DUMMY for ids, values in pairs)
+    return any(
+        ids is not None and values is not None and len(ids) == len(values) == len(_DUMMY[0])
+        and ([*ids], [*values]) == _DUMMY
+        for ids, values in pairs
+    )  # fmt: skip
 
 
 def _logps(values: Sequence[float | None] | None) -> Any:

@@ -40,6 +40,8 @@ def write(path: Path, *texts: str | bytes) -> Path:
 
 
 def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(one) for one in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -66,6 +68,7 @@ def test_lists_of_numbers_are_arrays_and_others_are_lists(parser: str, tmp_path:
     ((_, found),) = lines.read(path, Reading(), arrays=["f", "i", "b", "nan", "null", "deep", "t"])
     kinds = {key: value.dtype.kind if isinstance(value, np.ndarray) else "list" for key, value in found.items()}
     assert kinds == {"f": "f", "i": "i", "b": "b", "nan": "f", "null": "list", "deep": "list", "t": "list"}
+    assert [type(one) for one in found["deep"]] == [np.ndarray] * 2
 
 
 def test_an_array_outlives_the_lines_after_it(parser: str, tmp_path: Path) -> None:
