@@ -87,6 +87,10 @@ def _why_not(facts: EngineFacts, log: Logged) -> str:
     if "logp_behavior" in facts.missing:
         return not_logged("logp_behavior").text
     if "logp_behavior_train" in facts.missing:
+        if not log.has_ratios:
+            return "the log has no log-probability of the trainer"
+        if log.missing("age") is not None:
+            return "the sampling version is not recomputed by the trainer, and the log does not say how old a token is"
         return "the sampling version is not recomputed by the trainer, and no token is of the policy's own version"
     return "no token of these steps is known to both engines"
 

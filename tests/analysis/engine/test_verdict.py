@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.analysis.diagnosis import RULES
@@ -111,3 +112,23 @@ def test_a_constant_engine_has_no_trend() -> None:
         assert sum(told) < 9, (steps, sum(told))  # the 99.9 % quantile of a binomial at 1 %
         assert _trend(pd.Series(np.linspace(1, 2, steps))) == pytest.approx(1)
     assert np.isnan(_trend(pd.Series(np.ones(20)))) and np.isnan(_trend(pd.Series([1.0, 2.0])))
+
+
+@pytest.mark.parametrize(
+    ("absent", "why"),
+    [
+        (("logp_current",), "the log has no log-probability of the trainer"),
+        (("behavior_version",), "the log does not say how old a token is"),
+    ],
+)
+def test_why_it_cannot_be_told_is_what_the_log_lacks(tmp_path: Path, absent: tuple[str, ...], why: str) -> None:
+    """As samplers' files, and as trainers' that count no versions."""
+    write_run(tmp_path / "run", list(engine_steps("noise", 0.2, recomputed=False)))
+    for file in (tmp_path / "run" / "tokens").glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns([*absent]), file)
+    opened = open_folder(tmp_path / "run")
+    log = logged(opened.run)
+    found = engine_facts(
+        opened.summary, opened.facts(), measure_engine(opened.run), UNKNOWN, missing=missing_columns(log)
+    )
+    assert found.verdict is EngineVerdict.CANNOT_TELL and why in answer(found, None, log)
