@@ -8,7 +8,7 @@ import numpy as np
 
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import BadLine
-from ratioscope.analysis.importers.values import joined_columns, nulls, numbers
+from ratioscope.analysis.importers.values import joined_columns, nulls, numbers, token_ids
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ def put_calls(response: Response, calls: Sequence[Call]) -> None:
     (answers of tools, templates) was not sampled and is no token.
 
     Raises:
-        BadLine: a call has log-probabilities of another number of tokens than it sampled.
+        BadLine: a call has log-probabilities of another number of tokens than it sampled, or tokens without a number.
     """
-    history, segment, position = np.zeros(0, dtype=np.int64), 0, 0
+    history, segment, position = np.zeros(0, dtype=np.int32), 0, 0
     parts: dict[str, list[Any]] = {name: [] for name in ("token_id", "logp_behavior", "turn", "segment_id")}
     rows = {message["turn"]: message for message in response.messages}
     for place, call in enumerate(calls):
         size = call.size
-        ids = nulls(size) if call.sampled is None else np.asarray(call.sampled, dtype=np.int64)
-        prompt = None if call.prompt is None else np.asarray(call.prompt, dtype=np.int64)
+        ids = nulls(size) if call.sampled is None else token_ids(call.sampled)
+        prompt = None if call.prompt is None else token_ids(call.prompt)
         goes_on = prompt is None or np.array_equal(prompt[: len(history)], history)
         segment += place > 0 and (call.begins or not goes_on)
         if prompt is not None:
-            history = np.concatenate([prompt, np.ma.getdata(ids).astype(np.int64)])
+            history = np.concatenate([prompt, np.ma.getdata(ids).astype(np.int32)])
         parts["token_id"].append(ids)
         parts["logp_behavior"].append(nulls(size) if call.logps is None else numbers(call.logps))
         parts["turn"].append(np.full(size, call.turn, dtype=np.int16))

@@ -276,9 +276,10 @@ def parts(reward: Any) -> dict[str, float]:
 def version(value: Any) -> int | None:
     """A policy version that may be text; None where it is no number, as SGLang's "default" is not."""
     try:
-        return int(value)
+        found = int(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return found if abs(found) < 2**63 else None
 
 
 def groups_of(keys: Sequence[Any]) -> list[int | None]:

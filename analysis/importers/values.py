@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers.source import Reading
+from ratioscope.analysis.importers.source import BadLine, Reading
 from ratioscope.errors import first_line
 from ratioscope.storage import bounds
 from ratioscope.storage.parquet import read_rows
@@ -24,6 +24,18 @@ _LARGEST_FIRST_LINE = 64_000_000
 def numbers(values: Sequence[float | None] | None) -> NDArray[np.float32] | None:
     """Log-probabilities and the like. A null among numbers is how JSON writes one that is not finite: it stays NaN."""
     return None if values is None else np.array(values, dtype=np.float32)
+
+
+def token_ids(values: Sequence[int]) -> NDArray[np.int32]:
+    """Token ids as the run format has them.
+
+    Raises:
+        BadLine: one is no whole number, or beyond 32 bits.
+    """
+    found = np.asarray(values)
+    if len(found) and (found.dtype.kind not in "iu" or found.min() < -(2**31) or found.max() >= 2**31):
+        raise BadLine("a token id is no whole number of 32 bits")
+    return found.astype(np.int32)
 
 
 def nulls(count: int) -> Any:

@@ -66,7 +66,8 @@ def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
         except SURPRISES as error:
             reading.bad(file, f"row {number}: its JSON is not that of a trajectory ({other_shape(error)})")
             continue
-        exceptions.setdefault(row.get("group_index"), group.get("exceptions") or [])
+        failed = group.get("exceptions")
+        exceptions.setdefault(row.get("group_index"), failed if isinstance(failed, list) else [])
         if trajectory or row.get("reward") is not None or row.get("messages") is not None:
             yield number, row | {"trajectory": trajectory}
     for group_index, found in exceptions.items():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.importers.plain import Plain, Record, at_path
 from ratioscope.analysis.importers.responses import Response, conversation, plain_text
 from ratioscope.analysis.importers.source import Sign
-from ratioscope.analysis.importers.values import as_number, numbers
+from ratioscope.analysis.importers.values import as_number, numbers, token_ids
 
 _KEYS = ("tokens", "masks", "scores")
 _NOT_SAMPLED = -100
@@ -45,7 +45,8 @@ _MOCKED = "the tokens are placeholders: Atropos writes these for endpoints that 
 
 
 def _told(first: Record, _: Path) -> Mapping[str, Any]:
-    lists = {name for name in _LISTS if any(value is not None for value in first.get(name) or ())}
+    given = {name: first[name] for name in _LISTS if isinstance(first.get(name), list)}
+    lists = {name for name, values in given.items() if any(value is not None for value in values)}
     missing = _MISSING | {column: why for name, (column, why) in _LISTS.items() if name not in lists}
     if _is_dummy(at_path(first, "tokens"), first.get("inference_logprobs")):
         missing |= dict.fromkeys(("token_id", "logp_behavior"), _MOCKED)
@@ -112,7 +113,7 @@ IMPORTER = Plain(
     spread="group",
     sequences=(("reward", "scores", as_number),),
     tokens=(
-        ("token_id", "tokens", np.asarray),
+        ("token_id", "tokens", token_ids),
         ("logp_behavior", "inference_logprobs", _logps),
         ("logp_reference", "ref_logprobs", numbers),
         ("advantage", "advantages", numbers),

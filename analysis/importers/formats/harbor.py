@@ -72,18 +72,13 @@ def _trajectories(folder: Path, reading: Reading) -> Iterator[Record]:
 
 def _told(first: Record, _: Path) -> Mapping[str, Any]:
     missing = dict(_MISSING)
-    details = at_path(first, "agent_result.rollout_details") or []
-    metrics = [step.get("metrics") or {} for one in first["trajectories"] for step in one.get("steps") or ()]
-    if not first["trajectories"] and not details:
-        missing |= dict.fromkeys(("token_id", "logp_behavior"), _NO_TRAJECTORY)
-        return {"missing": missing, "assumed": _ASSUMED}
-    for column, key, why in (
-        ("token_id", "completion_token_ids", _NO_IDS),
-        ("logp_behavior", "logprobs", _NO_LOGPS),
-    ):
-        if not any(one.get(key) for one in (*metrics, *details)):
-            missing[column] = why
-    return {"missing": missing, "assumed": _ASSUMED}
+    trajectories = first["trajectories"]
+    for column, key, why in (("token_id", "completion_token_ids", _NO_IDS), ("logp_behavior", "logprobs", _NO_LOGPS)):
+        in_steps = any(at_path(one, f"steps[*].metrics.{key}") for one in trajectories)
+        if not in_steps and not at_path(first, f"agent_result.rollout_details[*].{key}"):
+            missing[column] = why if trajectories else _NO_TRAJECTORY
+    version_of_atif = next((plain_text(one.get("schema_version")) for one in trajectories), None)
+    return {"missing": missing, "assumed": _ASSUMED, "version": version_of_atif or ""}
 
 
 def _group(record: Record) -> tuple[str | None, ...]:

@@ -132,6 +132,7 @@ def test_one_task_of_two_runs_is_two_groups(tmp_path: Path) -> None:
     ("change", "what"),
     [
         (lambda row: row.pop("reward"), "no reward"),
+        (lambda row: spoken(row)[0].update(prompt_token_ids=[None]), "a token id is no whole number of 32 bits"),
         (lambda row: spoken(row)[0]["generation_log_probs"].pop(), r"a call has \d+ log-probabilities for \d+ tokens"),
         (
             lambda row: spoken(row)[0].update(generation_token_ids=3),
