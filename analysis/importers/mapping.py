@@ -1,7 +1,7 @@
-"""Any Parquet, JSON lines or Arrow files as a source, by a mapping file that says what is what."""
+"""Any tables, JSON or databases as a source, by a mapping file that says what is what."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import tables, unpadded
-from ratioscope.analysis.importers.mapping_file import MappingFile, TableMap, TokensMap, read_mapping
+from ratioscope.analysis.importers.mapping_file import ROW, MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
+from ratioscope.analysis.importers.sums import names_in, whole_number
 from ratioscope.analysis.importers.tables import NotYetError, RowRange
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
@@ -52,9 +53,10 @@ def describe(path: Path, mapping: MappingFile) -> Description:
             raise RatioscopeError(f"{mapping.file}, [{name}]: {error}") from None
         if not files:
             raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
-        there = tables.columns_in(files[0])
-        for ours, theirs in _asked(table).items():
-            if theirs not in there:
+        there = tables.columns_in(files[0], table.table)
+        wanted = [(ours, each) for ours, theirs in _asked(table).items() for each in names_in(theirs)]
+        for ours, theirs in wanted:
+            if theirs != ROW and not tables.leads_somewhere(theirs, there):
                 said = unknown(f"a column of {files[0].name}", theirs, there)
                 raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {said}")
     return Description(
@@ -133,21 +135,13 @@ class _Numbers:
         if np.asarray(values).dtype.kind in "iu":
             return values
         given = [None if value is np.ma.masked else value for value in np.ma.asarray(values).tolist()]
-        whole = [_integer(value) for value in given]
+        whole = [whole_number(value) for value in given]
         numbers = self.known.setdefault(name, {})
         if not numbers and all(number is not None or value is None for number, value in zip(whole, given, strict=True)):
             found = [number or 0 for number in whole]
         else:
             found = [0 if value is None else numbers.setdefault(value, len(numbers)) for value in given]
         return np.ma.masked_array(found, [value is None for value in given], dtype=np.int64)
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return int(value) if float(value).is_integer() else None
-    return int(value) if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit() else None
 
 
 def _step(
@@ -158,7 +152,7 @@ def _step(
     sequences: dict[str, Any] | None = None
     if mapping.tokens is not None and found.get("tokens"):
         shared = mapping.sequences if mapping.sequences is not None and not mapping.sequences.files else None
-        flat = unpadded.of_lists if mapping.tokens.layout == "lists" else unpadded.of_rows
+        flat = unpadded.of_rows if mapping.tokens.layout == "rows" else unpadded.of_lists
         tokens, sequences = flat(mapping.tokens, shared, found["tokens"], reading)
         for name in unpadded.IDS:
             for columns in (tokens, sequences):
@@ -216,14 +210,14 @@ def _tables(mapping: MappingFile) -> list[tuple[str, TableMap]]:
         if table is None:
             continue
         if name == "sequences" and not table.files and mapping.tokens is not None:
-            table = TableMap(mapping.tokens.files, table.step, table.step_in_name, columns=table.columns)
+            table = replace(table, files=mapping.tokens.files, table=mapping.tokens.table)
         found.append((name, table))
     return found
 
 
 def _asked(table: TableMap) -> dict[str, str]:
     """Columns of theirs by what they are for."""
-    others = {"step": table.step}
+    others = {"step": table.step if isinstance(table.step, str) else ""}
     if isinstance(table, TokensMap):
         others |= {"length": table.length, "prompt_length": table.prompt_length, "mask": table.mask}
     return {name: column for name, column in others.items() if column} | dict(table.columns)
@@ -258,7 +252,12 @@ def _assumed(mapping: MappingFile) -> tuple[str, ...]:
         if table.step_offset:
             said.append(f"Steps are the source's {table.step_offset:+d}, because the mapping file says so.")
     tokens = mapping.tokens
-    if tokens is not None and tokens.layout == "lists":
+    rows = tokens or mapping.sequences
+    if rows is not None and rows.step != "" and not isinstance(rows.step, str):
+        said.append("All responses are one step, because the mapping file says so.")
+    if mapping.sequences is not None and mapping.sequences.columns.get("group_id") == ROW:
+        said.append("The responses of a row are one group, because the mapping file says so.")
+    if tokens is not None and tokens.layout != "rows":
         if not tokens.mask:
             said.append("Every token of a response was sampled by the policy, because the mapping file names no mask.")
         if tokens.shifted:

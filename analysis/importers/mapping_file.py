@@ -1,4 +1,4 @@
-"""The mapping file: what anybody's Parquet, JSON lines or Arrow files mean, in TOML (docs/importing.md)."""
+"""The mapping file: what anybody's tables, JSON or databases mean, in TOML (docs/importing.md)."""
 
 import hashlib
 import json
@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import pyarrow as pa
+
+from ratioscope.analysis.importers.sums import ColumnSum, terms
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
 from ratioscope.run_format.manifest import Manifest
 from ratioscope.toml_file import read_toml
 
-Layout = Literal["lists", "rows"]
+Layout = Literal["lists", "rows", "groups", "steps"]
+"""What a row is: a response, with a list of each column; a token; a group of responses, or all of a step, with an entry
+per response in each list."""
+ROW = "[row]"
+"""In place of a column: which row it is."""
 Padding = Literal["none", "left", "right"]
 
 # What a run's manifest may be told; the rest is the import's to say.
@@ -37,14 +44,17 @@ class TableMap:
 
     files: str = ""
     """Glob below the imported folder; "": those of [tokens] or else [sequences], or the file that is imported."""
-    step: str = ""
-    """Column with the step."""
+    table: str = ""
+    """Table of a database; "": its only one."""
+    layout: Layout = "lists"
+    step: str | int = ""
+    """Column with the step, or a sum of columns; a number: all of it is this step."""
     step_in_name: str = ""
     """Regular expression on a file's path below the imported folder; its first group is the step."""
     step_offset: int = 0
     """Added to it: steps of ours count from 0."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Ours to theirs."""
+    """Ours to theirs: a name, a path (`at_path`), or for whole numbers a sum (`sums.terms`)."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Values of ours that hold for every row."""
 
@@ -53,7 +63,6 @@ class TableMap:
 class TokensMap(TableMap):
     """The tokens, and what has to be known to tell the sampled ones from the rest of a list."""
 
-    layout: Layout = "lists"
     padding: Padding = "none"
     length: str = ""
     """Column with the number of tokens in a padded list."""
@@ -61,6 +70,8 @@ class TokensMap(TableMap):
     """Column with the number of tokens of the prompt, with which the lists begin."""
     mask: str = ""
     """Column that is true, or not 0, where the policy sampled the token."""
+    ignore_index: int | None = None
+    """What the mask holds where the policy sampled nothing, if it is no mask of 0 and 1 (-100 in labels)."""
     shifted: tuple[str, ...] = ()
     """Columns of ours (or mask) whose value at index i is about token i + 1."""
 
@@ -100,7 +111,14 @@ def read_mapping(file: Path) -> MappingFile:
     assert tokens is None or isinstance(tokens, TokensMap)
     steps, rows = tables.get("steps"), tokens or sequences
     if steps and rows and not steps.files:
-        steps = replace(steps, files=rows.files)
+        steps = replace(steps, files=rows.files, table=rows.table, layout=rows.layout)
+    if sequences and tokens and not sequences.files and sequences.layout not in ("lists", tokens.layout):
+        raise RatioscopeError(f"{file}, [sequences]: the rows are those of [tokens], whose layout counts.")
+    if rows and rows.layout == "groups" and not any("group_id" in of.columns for of in (tokens, sequences) if of):
+        ids = {"group_id": ROW}
+        sequences = replace(
+            sequences or TableMap(step=rows.step), columns=ids | {**(sequences.columns if sequences else {})}
+        )
     run = contents.get("run", {})
     _known(file, "[run]", _dictionary(file, "[run]", run), _MANIFEST)
     _check_run(file, run)
@@ -117,15 +135,24 @@ def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMa
     rewards = _dictionary(file, f"[{name}.rewards]", given.pop("rewards", {})) if name == "sequences" else {}
     _known(file, where, given, [declared.name for declared in fields(kind)])
     for key, value in given.items():
-        wanted: Any = {"step_offset": int, "shifted": list, "columns": dict, "constants": dict}.get(key, str)
+        wanted: Any = _KINDS.get(key, str)
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise RatioscopeError(f"{file}, {where}: {key} = {value!r} must be {_WORDS[wanted]}.")
+    for key, allowed in (("layout", get_args(Layout)), ("padding", get_args(Padding))):
+        if given.get(key, allowed[0]) not in allowed:
+            raise RatioscopeError(f"{file}, {where}: {key}: {unknown(f'a {key}', given[key], allowed)}")
     columns = {**given.get("columns", {}), **{f"reward_{part}": column for part, column in rewards.items()}}
     constants = given.get("constants", {})
     for ours, theirs in columns.items():
         if not isinstance(theirs, str) or not theirs:
             raise RatioscopeError(f"{file}, [{name}.columns]: {ours} = {theirs!r} must be the name of a column.")
     declared = schema.ALL_TABLES[name]
+    whole = {column.name for column in declared.columns if pa.types.is_integer(column.type)}
+    columns = {
+        ours: ColumnSum(theirs) if ours in whole and terms(theirs) else theirs for ours, theirs in columns.items()
+    }
+    if isinstance(step := given.get("step"), str) and terms(step):
+        given["step"] = ColumnSum(step)
     for place, names in ((f"[{name}.columns]", columns), (f"[{name}.constants]", constants)):
         for ours in names:
             _check_ours(file, place, ours, declared)
@@ -139,7 +166,21 @@ def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMa
     return made
 
 
-_WORDS = {int: "an integer", str: "a string", list: "a list of names", dict: "a table"}
+_KINDS = {
+    "step": str | int,
+    "step_offset": int,
+    "ignore_index": int,
+    "shifted": list,
+    "columns": dict,
+    "constants": dict,
+}
+_WORDS = {
+    int: "an integer",
+    str: "a string",
+    str | int: "a string or an integer",
+    list: "a list of names",
+    dict: "a table",
+}
 
 
 def _listed(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,10 +197,11 @@ def _check_ours(file: Path, place: str, ours: str, table: schema.DeclaredTable) 
 
 
 def _check_step(file: Path, where: str, table: TableMap) -> None:
-    if bool(table.step) == bool(table.step_in_name):
-        said = "both name a step" if table.step else "nothing says of which step a row is"
+    if (table.step != "") == bool(table.step_in_name):
+        said = "both name a step" if table.step_in_name else "nothing says of which step a row is"
         raise RatioscopeError(
-            f"{file}, {where}: {said}; give step = 'column', or step_in_name = 'step_(\\d+)' for a file's name."
+            f"{file}, {where}: {said}; give step = 'column', step = 0 where all is one step, or step_in_name = "
+            "'step_(\\d+)' for a file's name."
         )
     if table.step_in_name:
         try:
@@ -171,12 +213,6 @@ def _check_step(file: Path, where: str, table: TableMap) -> None:
 
 
 def _check_tokens(file: Path, tokens: TokensMap) -> None:
-    for key, value, allowed in (
-        ("layout", tokens.layout, get_args(Layout)),
-        ("padding", tokens.padding, get_args(Padding)),
-    ):
-        if value not in allowed:
-            raise RatioscopeError(f"{file}, [tokens]: {key}: {unknown(f'a {key}', value, allowed)}")
     if tokens.layout == "rows":
         of_lists = ("padding", "length", "prompt_length", "shifted")
         wrong = next((key for key in of_lists if getattr(tokens, key) not in ("", "none", ())), None)
@@ -186,7 +222,9 @@ def _check_tokens(file: Path, tokens: TokensMap) -> None:
             raise RatioscopeError(
                 f"{file}, [tokens.columns]: rows need seq_id, the column that says whose tokens they are."
             )
-    elif tokens.padding != "none" and not (tokens.length or tokens.mask):
+    if tokens.ignore_index is not None and not tokens.mask:
+        raise RatioscopeError(f"{file}, [tokens]: ignore_index is about a mask, and none is named.")
+    if tokens.padding != "none" and not (tokens.length or tokens.mask):
         raise RatioscopeError(
             f"{file}, [tokens]: padding = {tokens.padding!r} needs a length or a mask, to tell it from tokens."
         )

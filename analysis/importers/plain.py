@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,16 @@ import numpy as np
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.side_by_side import side_by_side
-from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.source import (
+    FIRST_LINE,
+    BadLine,
+    Description,
+    Importer,
+    Reading,
+    Sign,
+    Step,
+    StepStart,
+)
 from ratioscope.analysis.importers.values import table_rows
 from ratioscope.storage import bounds
 
@@ -134,11 +143,12 @@ class Plain:
         quiet = Reading(skip_bad=True, growing=True)
         return next((record for _, record in self._records(file, quiet)), {})
 
-    def _records(self, file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
+    def _records(self, file: Path, reading: Reading, begin: StepStart = FIRST_LINE) -> Iterator[tuple[int, Record]]:
         """The records of a file and their lines, or numbers."""
         if self.read is not None:
             return self.read(file, reading)
-        return records(file, reading, arrays={theirs for _, theirs, _ in self.tokens}, only=self.only or None)
+        arrays = {theirs for _, theirs, _ in self.tokens}
+        return records(file, reading, arrays=arrays, only=self.only or None, begin=begin)
 
     def _by_step(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[Response]]]:
         """Responses by step; of a source that grows without the last, which may grow, too."""
@@ -157,14 +167,16 @@ class Plain:
 
     def _with_steps(self, file: Path, reading: Reading) -> Iterator[tuple[int, tuple[Path, int, Record]]]:
         """The records of a file that says their steps."""
-        last = 0
-        for line, record in self._records(file, reading):
+        last = -1
+        for line, record in self._records(file, reading, reading.place(file)):
             step = responses.version(record.get(self.step))
             if step is None or step < 0:
                 reading.bad(file, "no step", line)
             elif step < last:
                 reading.bad(file, f"step {step} comes after step {last}", line)
             else:
+                if step > last:
+                    reading.begins(file, step, line)
                 last = step
                 yield step, (file, line, record)
 
@@ -182,15 +194,12 @@ class Plain:
     def _one_by_one(self, record: Record, reading: Reading, file: Path, line: int) -> Iterator[tuple[str, Record]]:
         """What a record's responses are made of, and how each is called."""
         if self.spread:
-            lists = {name: column for name, column in record.items() if isinstance(column, list)}
-            wanted = [name for name in self.keys if name != self.step]
-            sizes = {len(lists[name]) if name in lists else -1 for name in wanted}
-            if len(sizes) > 1 or -1 in sizes:
-                reading.bad(file, f"{', '.join(wanted)} are not lists of one length", line)
+            try:
+                found = list(spread(record, [name for name in self.keys if name != self.step]))
+            except BadLine as error:
+                reading.bad(file, str(error), line)
                 return
-            whole = {name: column for name, column in lists.items() if len(column) in sizes}
-            for place in range(max(sizes)):
-                yield f"response {place}", {name: column[place] for name, column in whole.items()}
+            yield from ((f"response {place}", one) for place, one in enumerate(found))
         elif absent := sorted({*self.keys} - record.keys()):
             reading.bad(file, f"no {' and no '.join(absent)}", line)
         else:
@@ -215,19 +224,24 @@ class Plain:
 
 
 def records(
-    file: Path, reading: Reading, *, arrays: Collection[str] = (), only: Collection[str] | None = None
+    file: Path,
+    reading: Reading,
+    *,
+    arrays: Collection[str] = (),
+    only: Collection[str] | None = None,
+    begin: StepStart = FIRST_LINE,
 ) -> Iterator[tuple[int, Record]]:
     """The objects of a file of JSON lines, the one or the list in a JSON file, or the rows of a Parquet file.
 
     Args:
-        arrays, only: see `lines.read`.
+        arrays, only, begin: see `lines.read`.
     """
     if file.suffix == ".parquet":
         yield from enumerate(table_rows(file, reading), start=1)
     elif file.suffix == ".json":
         yield from enumerate(_objects(file, reading), start=1)
     else:
-        yield from lines.read(file, reading, arrays=arrays, only=only)
+        yield from lines.read(file, reading, arrays=arrays, only=only, begin=begin)
 
 
 def _objects(file: Path, reading: Reading) -> list[Record]:
@@ -243,19 +257,55 @@ def _objects(file: Path, reading: Reading) -> list[Record]:
 
 
 def at_path(record: Any, path: str) -> Any:
-    """What lies at a path in a record, None where nothing does: `a.b` in an object, `a[*].b` in each object of a list;
-    of `a|b` the first that is there."""
+    """What lies at a path in a record, None where nothing does: `a.b` in an object, `a[0].b` in the first of a list
+    (`[-1]`: the last), `a[*].b` in each of a list, one after the other; of `a|b` the first that is there."""
     if isinstance(record, Mapping) and path in record:
         return record[path]
     if "|" in path:
         return next((value for one in path.split("|") if (value := at_path(record, one)) is not None), None)
-    begin, each, rest = path.partition("[*].")
-    for name in begin.split("."):
-        record = record.get(name) if isinstance(record, Mapping) else None
-    if not each:
-        return record
-    parts = [at_path(one, rest) for one in record] if isinstance(record, list) else []
-    return [value for part in parts if part is not None for value in (part if isinstance(part, list) else [part])]
+    return _followed(record, way) if (way := _way(path)) else None
+
+
+_WAY = re.compile(r"\[(\*|-?[0-9]{1,9})\]|([^.\[\]]+)")
+
+
+@lru_cache(maxsize=1_000)
+def _way(path: str) -> tuple[str | int | None, ...]:
+    """Names and places in lists on the way; None: each of a list."""
+    return tuple(name or (None if place == "*" else int(place)) for place, name in _WAY.findall(path))
+
+
+def _followed(value: Any, way: Sequence[str | int | None]) -> Any:
+    for done, step in enumerate(way, start=1):
+        if step is None:
+            parts = [_followed(one, way[done:]) for one in value] if isinstance(value, list) else []
+            return [each for part in parts if part is not None for each in (part if isinstance(part, list) else [part])]
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        else:
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
+
+
+def spread(record: Record, wanted: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The responses in a record that has lists with an entry per response; what is no such list holds for each.
+
+    Args:
+        wanted: the keys that must have such lists.
+
+    Raises:
+        BadLine: the lists differ in length, or one of them is none.
+    """
+    lists = {name: values for name, values in record.items() if isinstance(values, list | np.ndarray)}
+    sizes = {name: len(lists[name]) if name in lists else -1 for name in wanted}
+    size = next(iter(sizes.values()), -1)
+    if size < 0 or len({*sizes.values()}) > 1:
+        told = ", ".join("none" if size < 0 else str(size) for size in sizes.values())
+        raise BadLine(f"{', '.join(sizes)} are not lists of one length ({told})")
+    whole = {name: values for name, values in record.items() if name not in lists}
+    entries = {name: values for name, values in lists.items() if len(values) == size}
+    for place in range(size):
+        yield whole | {name: values[place] for name, values in entries.items()}
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.run_format.table_files import Columns
+from ratioscope.storage import bounds
 
 SURPRISES = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RuntimeError)
 """What values of another kind than an importer counts on raise, somewhere."""
@@ -54,6 +55,28 @@ class Description:
     """Why nothing of it can be read without running what is in a pickle; "": it can."""
 
 
+class Line(int):
+    """Number of a line of a file, from 1, which knows at which byte the line begins."""
+
+    def __new__(cls, number: int, offset: int) -> "Line":
+        line = super().__new__(cls, number)
+        line.offset = offset
+        return line
+
+    offset: int
+
+
+class StepStart(NamedTuple):
+    """The first row of a step in a file whose rows are in the order of their steps."""
+
+    step: int
+    line: int
+    offset: int
+
+
+FIRST_LINE = StepStart(0, 1, 0)
+
+
 @dataclass
 class Reading:
     """How a source is read, and where it says what is wrong with it."""
@@ -69,6 +92,22 @@ class Reading:
     problems: list[str] = field(default_factory=list)
     bytes_read: int = 0
     """Of the source's files so far, where the importer counts them: for the progress."""
+
+    places: dict[Path, list[StepStart]] = field(default_factory=dict)
+    """Where the steps begin in files of many steps, kept from look to look at a source that is followed."""
+
+    def begins(self, path: Path, step: int, line: int) -> None:
+        """Remember that a step begins in this line of a file."""
+        if isinstance(line, Line):
+            self.places.setdefault(path, []).append(StepStart(step, line, line.offset))
+
+    def place(self, path: Path) -> StepStart:
+        """Where the first step begins that is wanted of a file, as far as earlier looks came; else where it begins."""
+        known = self.places.pop(path, [])
+        if not known or not _is_line(path, known[-1].offset):
+            return FIRST_LINE
+        first = next((at for at, place in enumerate(known) if place.step > self.after), len(known) - 1)
+        return known[first]
 
     def bad(self, path: Path, what: str, line: int | None = None) -> None:
         """Say that something cannot be read.
@@ -106,6 +145,16 @@ class Reading:
         except SURPRISES as error:
             reason = first_line(error)
             self.bad(path, f"not of the shape that is known ({reason})", line)
+
+
+def _is_line(path: Path, offset: int) -> bool:
+    """Whether a line of a file begins at a byte, as it does no more where another file took its name."""
+    try:
+        with bounds.opened(path) as file:
+            file.seek(max(offset - 1, 0))
+            return offset == 0 or file.read(1) == b"\n"
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,18 @@
-"""Parquet, JSON lines and Arrow files as record batches, and the runs of rows in them that are of one step.
+"""Parquet, Arrow, JSON and SQLite files as record batches, and the runs of rows in them that are of one step.
+
+Columns of Parquet and Arrow stay as they are where a name leads to them. Everything else is read as records: JSON, rows
+of databases, text that holds JSON, what lies in lists of objects (`at_path`), rows of several responses (`spread`).
 
 Memory holds some batches and never a file: files are read in the order of their steps, those that share steps side by
 side.
 """
 
+import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,23 +21,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.analysis.importers import lines
-from ratioscope.analysis.importers.mapping_file import TableMap
+from ratioscope.analysis.importers import lines, plain, sqlite_rows
+from ratioscope.analysis.importers.mapping_file import ROW, TableMap
+from ratioscope.analysis.importers.plain import Record, at_path, spread
 from ratioscope.analysis.importers.side_by_side import side_by_side
-from ratioscope.analysis.importers.source import Reading
+from ratioscope.analysis.importers.source import FIRST_LINE, BadLine, Reading, StepStart
+from ratioscope.analysis.importers.sums import ColumnSum, is_list, names_in, summed, whole_number
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.storage import bounds
 from ratioscope.storage.parquet import footer, read_schema
 
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
+_LINE_SUFFIXES = (".jsonl", ".ndjson", *lines.COMPRESSED)
+SUFFIXES = (".parquet", *_LINE_SUFFIXES, ".json", ".arrow", ".feather", ".ipc", *sqlite_rows.SUFFIXES)
 
 _LISTS, _ROWS = 128, 65_536
 """Rows of a batch: a row is a response with its lists, or a token."""
 _LINES, _VALUES = 1_000, 1_000_000
 """JSON lines of a batch, and numbers in them."""
-_LOOKED_AT = 50
-"""Lines from which the columns of a file of JSON lines are taken."""
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_LOOKED_AT, _DEEPEST = 50, 6
+"""Records from which the columns of a file are taken, and how deep in them."""
 _BEING_WRITTEN = 600.0
 """Seconds: a file that cannot be read yet and has changed in so many is being written."""
 
@@ -69,16 +76,18 @@ def files_of(path: Path, pattern: str) -> list[Path]:
         raise RatioscopeError(f"files = {pattern!r} is no pattern below {path} ({str(error).rstrip('.')}).") from None
 
 
-def columns_in(path: Path) -> dict[str, str]:
-    """Columns of a file and their types, in words; parts of structures dotted.
+def columns_in(path: Path, table: str = "") -> dict[str, str]:
+    """Columns of a file and their types, in words, with what is in objects by its path.
+
+    Args:
+        table: of a database.
 
     Raises:
         RatioscopeError: it cannot be read.
     """
     try:
-        if path.suffix in (".jsonl", ".ndjson"):
-            rows = lines.read(path, Reading(growing=True, skip_bad=True))
-            return _of_objects(row for _, row in islice(rows, _LOOKED_AT))
+        if not _is_columnar(path):
+            return _of_objects(record for _, record in islice(records_of(path, table), _LOOKED_AT))
         found = read_schema(path) if path.suffix == ".parquet" else next(_arrow(path)).schema
     except (OSError, pa.ArrowException, StopIteration) as error:
         why = "it is empty" if isinstance(error, StopIteration) else first_line(error, 120)
@@ -86,24 +95,78 @@ def columns_in(path: Path) -> dict[str, str]:
     return dict(_named(found))
 
 
-def _of_objects(rows: Iterable[dict[str, Any]], before: str = "") -> dict[str, str]:
-    """The keys of some objects, and what their first values are."""
-    found: dict[str, str] = {}
-    for row in rows:
+def records_of(path: Path, table: str = "") -> Iterator[tuple[int, Record]]:
+    """The records of a file to look at, with their numbers.
+
+    Raises:
+        RatioscopeError: it is a database that cannot be read, or has several tables and none is named.
+        OSError: it cannot be read.
+        pyarrow.ArrowException: likewise.
+    """
+    quiet = Reading(growing=True, skip_bad=True)
+    if _is_columnar(path):
+        for batch in _parquet(path, None, _LOOKED_AT) if path.suffix == ".parquet" else _arrow(path):
+            yield from enumerate(batch.slice(0, _LOOKED_AT).to_pylist(), start=1)
+    elif path.suffix in sqlite_rows.SUFFIXES:
+        for number, row in enumerate(sqlite_rows.rows(path, table_of(path, table)), start=1):
+            yield number, {name: _parsed(value) for name, value in row.items()}
+    else:
+        yield from plain.records(path, quiet)
+
+
+def table_of(path: Path, table: str) -> str:
+    """The table of a database that is meant.
+
+    Raises:
+        RatioscopeError: there is no such table, or there are several and none is named.
+    """
+    there = sqlite_rows.tables(path)
+    if table and table not in there:
+        raise RatioscopeError(f"{path}: {unknown('a table', table, there)}")
+    if not table and len(there) != 1:
+        raise RatioscopeError(f"{path}: it has {len(there)} tables ({', '.join(there)}); name one: table = '...'.")
+    return table or next(iter(there))
+
+
+def leads_somewhere(name: str, there: Mapping[str, str]) -> bool:
+    """Whether a name is a column, or a path into one; what is in a text is not known before it is read."""
+    places = [re.sub(r"\[-?[0-9]+\]", "[*]", one) for one in (name.split("|") if name not in there else [name])]
+    return any(
+        place in there
+        or place.removesuffix("[*]") in there
+        or there.get(re.split(r"[.\[]", place, maxsplit=1)[0]) in ("string", "large_string", "null")
+        for place in places
+    )
+
+
+def _of_objects(found: Iterable[Record], before: str = "") -> dict[str, str]:
+    """The keys of some objects, and what their first values are; deeper ones by their paths."""
+    named: dict[str, str] = {}
+    for row in found:
         for key, value in row.items():
-            if isinstance(value, dict):
-                found |= _of_objects([value], f"{before}{key}.")
-            elif found.get(before + key) in (None, "null"):
-                found[before + key] = "null" if value is None else _shape(value).removeprefix("a ").removeprefix("an ")
-    return found
+            name = before + str(key)
+            inside = value if isinstance(value, list) else []
+            if before.count(".") < _DEEPEST:
+                named |= _of_objects([value], f"{name}.") if isinstance(value, dict) else {}
+                objects = [one for one in inside[:_LOOKED_AT] if isinstance(one, dict)]
+                named = _of_objects(objects, f"{name}[*].") | named
+            if not isinstance(value, dict) and named.get(name) in (None, "null"):
+                named[name] = "null" if value is None else _shape(value).removeprefix("a ").removeprefix("an ")
+    return named
 
 
 def _named(found: Any, before: str = "") -> Iterator[tuple[str, str]]:
     for one in found:
-        if pa.types.is_struct(one.type):
-            yield from _named(one.type, f"{before}{one.name}.")
-        else:
-            yield before + one.name, str(one.type)
+        yield from _in_type(one.type, before + one.name)
+
+
+def _in_type(kind: pa.DataType, name: str) -> Iterator[tuple[str, str]]:
+    if pa.types.is_struct(kind):
+        yield from _named(kind, f"{name}.")
+        return
+    yield name, str(kind)
+    if is_list(kind) and pa.types.is_struct(kind.value_type):
+        yield from _in_type(kind.value_type, f"{name}[*]")
 
 
 def by_step(
@@ -119,7 +182,7 @@ def by_step(
         NotYetError: a file of a source that grows is not whole.
     """
     files = files_of(path, table.files)
-    if table.step_in_name:
+    if not isinstance(table.step, str) or table.step_in_name:
         yield from _by_name(path, files, table, names, reading)
         return
     first = {file: step for file in files if (step := _first_step(file, table, reading)) is not None}
@@ -134,10 +197,13 @@ def _by_name(
     pattern = re.compile(table.step_in_name)
     numbered: dict[int, list[Path]] = {}
     for file in files:
+        if not isinstance(table.step, str):
+            numbered.setdefault(table.step + table.step_offset, []).append(file)
+            continue
         within = file.relative_to(path).as_posix() if file != path else file.name
         match = pattern.search(within)
         text = match[1] if match else None
-        number = _whole(text)
+        number = whole_number(text)
         if number is None:
             reading.bad(file, f"its name has no step: {table.step_in_name!r} finds {text!r} in it")
             continue
@@ -155,13 +221,16 @@ def _by_name(
 
 def _first_step(file: Path, table: TableMap, reading: Reading) -> int | None:
     """The step of the first row that has one; files without rows have none."""
+    assert isinstance(table.step, str)
     looking = Reading(growing=reading.growing, skip_bad=True)
-    for columns, _ in _batches(file, [table.step], looking, table, lines_of_batch=1):
+    by_row = replace(table, layout="lists")
+    for columns, _ in _batches(file, [table.step], looking, by_row, lines_of_batch=1):
         for value in columns[table.step].to_pylist():
-            if (step := _whole(value)) is not None:
-                return step + table.step_offset
+            for one in value if isinstance(value, list) else [value]:
+                if (step := whole_number(one)) is not None:
+                    return step + table.step_offset
     if not reading.skip_bad and looking.problems:  # again, to say what is wrong
-        for _ in _batches(file, [table.step], reading, table):
+        for _ in _batches(file, [table.step], reading, by_row):
             pass
     reading.problems += looking.problems
     return None
@@ -169,8 +238,10 @@ def _first_step(file: Path, table: TableMap, reading: Reading) -> int | None:
 
 def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, RowRange]]:
     """The rows of a file, cut where the step changes."""
+    assert isinstance(table.step, str)
     last = None
-    for columns, numbers in _batches(file, list(dict.fromkeys([*names, table.step])), reading, table):
+    names = list(dict.fromkeys([*names, table.step]))
+    for columns, numbers in _batches(file, names, reading, table, begin=reading.place(file)):
         for first, end, step in _cuts(columns[table.step]):
             if step is None:
                 value = columns[table.step][first].as_py()
@@ -181,6 +252,8 @@ def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -
                 what = f"step {step} comes after step {last}; rows must be in the order of their steps"
                 reading.bad(file, what, numbers[first])
                 continue
+            if step != last:
+                reading.begins(file, step, numbers[first])
             last = step
             cut = {name: array.slice(first, end - first) for name, array in columns.items()}
             yield step, RowRange(step, cut, file, numbers[first:end])
@@ -194,25 +267,12 @@ def _cuts(column: pa.Array) -> Iterator[tuple[int, int, int | None]]:
         for first, end in zip([0, *ends], ends, strict=False):
             yield first, end, int(values[first])
         return
-    steps = [_whole(value) for value in column.to_pylist()]
+    steps = [whole_number(value) for value in column.to_pylist()]
     first = 0
     for place in range(1, len(steps) + 1):
         if place == len(steps) or steps[place] != steps[first] or steps[first] is None:
             yield first, place, steps[first]
             first = place
-
-
-def _whole(value: Any) -> int | None:
-    """An integer, also one that is written as a float or in a string."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        return int(value)
-    return None
 
 
 # Batches of a file ----------------------------------------------------------------------------------------------------
@@ -222,31 +282,60 @@ Batch = tuple[dict[str, pa.Array], Sequence[int]]
 
 
 def _batches(
-    file: Path, names: Sequence[str], reading: Reading, table: TableMap, lines_of_batch: int = _LINES
+    file: Path,
+    names: Sequence[str],
+    reading: Reading,
+    table: TableMap,
+    lines_of_batch: int = _LINES,
+    begin: StepStart = FIRST_LINE,
 ) -> Iterator[Batch]:
-    """The wanted columns of a file, some rows at a time."""
-    if file.suffix in (".jsonl", ".ndjson"):
-        yield from _of_lines(file, names, reading, lines_of_batch)
-        return
-    rows_of_batch = _ROWS if getattr(table, "layout", "rows") == "rows" else _LISTS
+    """The wanted columns of a file, some rows at a time, with the sums that are made of them."""
+    stored = list(dict.fromkeys(one for name in names for one in names_in(name)))
+    several = table.layout in ("groups", "steps")
+    if _is_columnar(file):
+        found = _of_columns(file, stored, reading, _ROWS if table.layout == "rows" else _LISTS, several)
+    else:
+        read = _of_records(file, table, stored, reading, begin)
+        found = _of_rows(file, read, stored, reading, lines_of_batch, several)
+    for columns, numbers in found:
+        for name in names:
+            if isinstance(name, ColumnSum):
+                columns[name], bad = summed(name, columns)
+                for row, what in bad:
+                    reading.bad(file, what, numbers[row])
+        yield columns, numbers
+
+
+def _is_columnar(file: Path) -> bool:
+    return file.suffix in (".parquet", ".arrow", ".feather", ".ipc")
+
+
+def _of_columns(
+    file: Path, names: Sequence[str], reading: Reading, rows_of_batch: int, several: bool
+) -> Iterator[Batch]:
+    """Batches of Parquet and Arrow: columns as they are, or by way of records where that is not enough."""
     seen = 0
     try:
         for batch in _parquet(file, names, rows_of_batch) if file.suffix == ".parquet" else _arrow(file):
-            columns: dict[str, pa.Array] = {}
-            for name in names:
-                found = _part_of(batch, name)
-                if found is None:
-                    reading.bad(file, str(unknown("a column here", name, dict(_named(batch.schema)))).rstrip(".?"))
-                    return
-                columns[name] = found
+            found = {name: _part_of(batch, name) for name in names if name != ROW}
+            absent = [name for name, column in found.items() if column is None]
+            there = dict(_named(batch.schema)) if absent else {}
+            if unfound := [name for name in absent if not leads_somewhere(name, there)]:
+                reading.bad(file, str(unknown("a column here", unfound[0], there)).rstrip(".?"))
+                return
             if file.suffix == ".parquet":
                 reading.bytes_read += batch.nbytes
             for start in range(0, batch.num_rows, rows_of_batch):
                 count = min(rows_of_batch, batch.num_rows - start)
-                yield (
-                    {name: array.slice(start, count) for name, array in columns.items()},
-                    range(seen + start + 1, seen + start + count + 1),
-                )
+                numbers = range(seen + start + 1, seen + start + count + 1)
+                if several or absent:
+                    rows = zip(numbers, batch.slice(start, count).to_pylist(), strict=True)
+                    yield from _of_rows(file, rows, names, reading, count, several)
+                else:
+                    yield (
+                        {name: array.slice(start, count) for name, array in found.items() if array is not None},
+                        numbers,
+                    )
             seen += batch.num_rows
     except (OSError, pa.ArrowException) as error:
         if reading.growing and time.time() - file.stat().st_mtime < _BEING_WRITTEN:
@@ -254,13 +343,20 @@ def _batches(
         reading.bad(file, f"cannot be read ({first_line(error, 120)})")
 
 
-def _parquet(file: Path, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def _parquet(file: Path, names: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     metadata = footer(file)
     bounds.refuse(file, bounds.bomb(metadata, file.stat().st_size))
     with pq.ParquetFile(file, metadata=metadata) as opened:
         there = set(opened.schema_arrow.names)
-        roots = list(dict.fromkeys(name if name in there else name.split(".")[0] for name in names))
-        yield from opened.iter_batches(rows, columns=[root for root in roots if root in there])
+        roots = there if names is None else {root for name in names for root in _roots(name)}
+        yield from opened.iter_batches(
+            rows, columns=[name for name in opened.schema_arrow.names if name in roots & there]
+        )
+
+
+def _roots(name: str) -> list[str]:
+    """The columns in which a path may begin."""
+    return [name, *(re.split(r"[.\[]", one, maxsplit=1)[0] for one in name.split("|"))]
 
 
 def _arrow(file: Path) -> Iterator[pa.RecordBatch]:
@@ -289,15 +385,50 @@ def _part_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return found if parts else None
 
 
-def _of_lines(file: Path, names: Sequence[str], reading: Reading, most: int) -> Iterator[Batch]:
+def _of_records(
+    file: Path, table: TableMap, names: Sequence[str], reading: Reading, begin: StepStart
+) -> Iterator[tuple[int, Record]]:
+    """The records of a file with their lines or numbers."""
+    if file.suffix not in sqlite_rows.SUFFIXES:
+        roots = {root for name in names for root in _roots(name)}
+        yield from plain.records(file, reading, arrays=names, only=roots, begin=begin)
+        return
+    try:
+        for number, row in enumerate(sqlite_rows.rows(file, table_of(file, table.table)), start=1):
+            yield number, {name: _listed(value, table) for name, value in row.items()}
+    except RatioscopeError as error:
+        if not reading.skip_bad:
+            raise
+        reading.problems.append(str(error))
+
+
+def _of_rows(
+    file: Path,
+    found: Iterable[tuple[int, Record]],
+    names: Sequence[str],
+    reading: Reading,
+    most: int,
+    several: bool,
+) -> Iterator[Batch]:
+    """Batches of what lies at the names in records, each of which is one row or `several`, one a response."""
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     values = 0
-    roots = {*names, *(name.split(".")[0] for name in names)}
-    for number, row in lines.read(file, reading, arrays=names, only=roots):
-        rows.append({name: _value(row, name) for name in names})
-        numbers.append(number)
-        values += sum(len(value) for value in rows[-1].values() if isinstance(value, np.ndarray))
+    entered = {root for name in names for root in _roots(name)} - {*names}
+    for number, record in found:
+        if texts := {name: _parsed(record[name]) for name in entered & record.keys() if isinstance(record[name], str)}:
+            record = {**record, **texts}
+        row = {name: _numbers(at_path(record, name)) for name in names if name != ROW}
+        if ROW in names:
+            row[ROW] = f"{file}:{number}"
+        try:
+            new: list[dict[str, Any]] = list(_responses(row)) if several else [row]
+        except BadLine as error:
+            reading.bad(file, str(error), number)
+            continue
+        rows += new
+        numbers += [number] * len(new)
+        values += sum(len(value) for one in new for value in one.values() if isinstance(value, np.ndarray))
         if len(rows) >= most or values >= _VALUES:
             yield from _converted(file, names, rows, numbers, reading)
             rows, numbers, values = [], [], 0
@@ -305,13 +436,37 @@ def _of_lines(file: Path, names: Sequence[str], reading: Reading, most: int) -> 
         yield from _converted(file, names, rows, numbers, reading)
 
 
-def _value(row: dict[str, Any], name: str) -> Any:
-    if name in row:
-        return row[name]
-    value: Any = row
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+def _responses(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The responses of a row that has lists with an entry for each; a conversation is one value."""
+    whole = {name: value for name, value in row.items() if _is_conversation(value)}
+    rest = {name: value for name, value in row.items() if name not in whole}
+    lists = [name for name, value in rest.items() if isinstance(value, list | np.ndarray)]
+    yield from (whole | one for one in spread(rest, lists)) if lists else [row]
+
+
+def _is_conversation(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) and "role" in one for one in value)
+
+
+def _parsed(value: Any) -> Any:
+    """What a text of JSON holds; any other text as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
     return value
+
+
+def _listed(value: Any, table: TableMap) -> Any:
+    """A value of a database, which has lists as JSON alone; what may be the text of an answer stays text."""
+    found = _parsed(value)
+    is_list = isinstance(found, list) and (table.layout != "lists" or not any(isinstance(one, str) for one in found))
+    return found if is_list else value
+
+
+def _numbers(value: Any) -> Any:
+    """Numbers of a list, or of each list in one, as arrays."""
+    is_numbers = isinstance(value, list) and value and isinstance(value[0], int | float | list)
+    return lines.as_array(value) if is_numbers else value
 
 
 def _converted(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
+from ratioscope.analysis.importers.sums import is_list
 from ratioscope.analysis.importers.tables import RowRange
 from ratioscope.analysis.importers.values import as_number
 from ratioscope.run_format import schema
@@ -73,7 +74,7 @@ def of_rows(
     _, first, owner = np.unique(_keys(found["seq_id"]), return_index=True, return_inverse=True)
     kept = np.ones(len(owner), dtype=bool)
     if tokens.mask:
-        kept = np.concatenate([_truths(part.columns[tokens.mask]) for part in parts])
+        kept = np.concatenate([_truths(part.columns[tokens.mask], tokens.ignore_index or 0) for part in parts])
     order = np.lexsort((found["position"], owner)) if "position" in found else np.argsort(owner, kind="stable")
     order = order[kept[order]]
     counts = np.bincount(owner[order], minlength=len(first))
@@ -107,7 +108,7 @@ def looked_up(keys: Any, known: Any, values: Any) -> Any:
 
 def _of_part(tokens: TokensMap, part: RowRange, reading: Reading) -> tuple[Columns, Columns, Ints]:
     """Columns of the sampled tokens, columns that hold one value a response, and tokens a response; -1: it is bad."""
-    names = {ours: theirs for ours, theirs in tokens.columns.items() if _is_list(part.columns[theirs].type)}
+    names = {ours: theirs for ours, theirs in tokens.columns.items() if is_list(part.columns[theirs].type)}
     lists = {ours: _lists(part, theirs, reading) for ours, theirs in names.items()}
     if tokens.mask:
         lists["mask"] = _lists(part, tokens.mask, reading)
@@ -179,7 +180,7 @@ def _sampled(
         kept &= index < (first + real)[owner]
     if "mask" in lists:
         mask = _taken(lists["mask"], bases["mask"], "mask" in tokens.shifted, owner, index)
-        kept &= np.ma.filled(mask != 0, False)
+        kept &= np.ma.filled(mask != (tokens.ignore_index or 0), False)
     return kept
 
 
@@ -194,16 +195,12 @@ def _taken(each: _Lists, base: Ints, shifted: bool, owner: Ints, index: Ints) ->
     return values if there.all() else np.ma.masked_array(values, ~there)
 
 
-def _is_list(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _lists(part: RowRange, theirs: str, reading: Reading) -> _Lists:
     array = part.columns[theirs]
     count = len(part.lines)
     if pa.types.is_null(array.type):
         return _Lists(np.zeros(0), None, np.zeros(count, np.int64), np.full(count, -1))
-    if not _is_list(array.type):
+    if not is_list(array.type):
         reading.bad(part.path, f"{theirs} holds {array.type} where lists are wanted", part.lines[0])
         return _Lists(np.zeros(0), None, np.zeros(count, np.int64), np.full(count, -1))
     if not pa.types.is_large_list(array.type):
@@ -286,10 +283,10 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _truths(array: pa.Array) -> NDArray[np.bool_]:
+def _truths(array: pa.Array, false: int) -> NDArray[np.bool_]:
     if not _is_number(array.type):
         return np.array([bool(value) for value in array.to_pylist()], dtype=bool)
-    return np.asarray(_filled(array).to_numpy(zero_copy_only=False) != 0)
+    return np.asarray(_filled(array).to_numpy(zero_copy_only=False) != false)
 
 
 def _filled(array: pa.Array) -> pa.Array:

@@ -1,7 +1,10 @@
 """The same responses as every layout of rows and lists that a mapping file can describe."""
 
+import gzip
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +85,20 @@ def written(folder: Path, rows: list[dict[str, Any]], kind: str, name: str = "da
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     elif kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=4)
+    elif kind in ("jsonl.zst", "jsonl.gz"):
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        parts = [text[:100], text[100:]]  # several frames, as what is appended gives
+        pack = gzip.compress if kind == "jsonl.gz" else lambda part: pa.compress(part, codec="zstd", asbytes=True)
+        file.write_bytes(b"".join(pack(part) for part in parts))
+    elif kind == "json":
+        file.write_text(json.dumps(rows))
+    elif kind == "db":
+        with closing(sqlite3.connect(file)) as store, store:
+            store.execute("CREATE TABLE other (x)")
+            store.execute(f"CREATE TABLE data ({', '.join(rows[0])})")
+            for row in rows:
+                texts = [json.dumps(value) if isinstance(value, list | dict) else value for value in row.values()]
+                store.execute(f"INSERT INTO data VALUES ({', '.join('?' * len(row))})", texts)
     elif kind == "feather":
         feather.write_feather(pa.Table.from_pylist(rows), file, chunksize=5)
     else:
@@ -178,3 +195,60 @@ LAYOUTS: dict[str, tuple[Callable[[Response], dict[str, Any]], str, bool]] = {
     "padded left by length": (padded("left"), "length = 'n'\npadding = 'left'", False),
     "whole and response, both left": (left_padded_whole, "mask = 'm'\npadding = 'left'", True),
 }
+
+
+def with_turns(r: Response) -> dict[str, Any]:
+    """A response in pieces with a tool between them, and what is known of it in an object beside these."""
+    half = len(r.tokens) // 2
+    pieces = [
+        {"ids": r.tokens[at], "mu": r.behavior[at], "old": r.current[at], "m": ints(r.sampled[at])}
+        for at in (slice(0, half), slice(half, None))
+    ]
+    about = {"group": {"name": f"g{r.group}"}, "scores": [0.25, r.reward], "age": 2}
+    return {"k": r.step, "data": {"items": [pieces[0], {"tool": "ls"}, pieces[1]], **about}}
+
+
+TURNS = """
+mask = "data.items[*].m"
+[tokens.columns]
+token_id = "data.items[*].ids"
+logp_behavior = "data.items[*].mu"
+logp_current = "data.items[*].old"
+behavior_version = "k - data.age + 7"
+[sequences.columns]
+group_id = "data.group.name"
+reward = "data.scores[-1]"
+"""
+
+
+def groups_of_lists(found: list[Response]) -> list[dict[str, Any]]:
+    """A row is a group, as Atropos writes them: lists of lists, and labels in place of a mask."""
+    keys = dict.fromkeys((r.step, r.group) for r in found)
+    groups = [[r for r in found if (r.step, r.group) == key] for key in keys]
+    return [
+        {
+            "k": of[0].step,
+            "prompt": [{"role": "user", "content": "x"}] * 2,
+            "ids": [r.prompt + r.tokens for r in of],
+            "mu": [[0.0] * len(r.prompt) + r.behavior for r in of],
+            "old": [r.current for r in of],
+            "labels": [[-100] * len(r.prompt) + labels(r) for r in of],
+            "p": [len(r.prompt) for r in of],
+            "score": [r.reward for r in of],
+        }
+        for of in groups
+    ]
+
+
+def labels(r: Response) -> list[int]:
+    return [token if sampled else -100 for token, sampled in zip(r.tokens, r.sampled, strict=True)]
+
+
+def steps_of_lists(found: list[Response]) -> list[dict[str, Any]]:
+    """A row is a step, as ms-swift writes them: each column a list with an entry per response."""
+    steps = [[r for r in found if r.step == step] for step in dict.fromkeys(r.step for r in found)]
+    return [
+        {"k": [r.step for r in of], "q": [[{"role": "user", "content": f"{r.group}"}] for r in of]}
+        | {name: [response_alone(r)[name] for r in of] for name in ("uid", "score", "ids", "mu", "old", "m")}
+        for of in steps
+    ]

@@ -41,7 +41,7 @@ def write(path: Path, *texts: str | bytes) -> Path:
 
 def plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

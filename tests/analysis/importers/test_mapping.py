@@ -11,14 +11,17 @@ import pyarrow as pa
 import pytest
 
 from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.sums import terms
 from ratioscope.analysis.importers.template import template
 from ratioscope.errors import RatioscopeError
 from tests.analysis.importers.layouts import (
     ALL,
     COLUMNS,
     LAYOUTS,
+    TURNS,
     Response,
     expected,
+    groups_of_lists,
     ints,
     mapped,
     meta,
@@ -27,6 +30,8 @@ from tests.analysis.importers.layouts import (
     rows_of,
     shifted,
     steps_of,
+    steps_of_lists,
+    with_turns,
     written,
 )
 from tests.making.loops import in_one_loop
@@ -49,6 +54,133 @@ def test_every_layout_gives_the_tokens_that_were_sampled(
             assert list(step.sequences["group_id"]) == [one.group for one in own]
             counts = [sum(one.sampled) if masked else len(one.tokens) for one in own]
             assert list(step.sequences["n_tokens"]) == counts
+
+
+EVERY_KIND = ("jsonl", "jsonl.zst", "jsonl.gz", "json", "parquet", "feather", "db")
+
+
+@in_one_loop("kind", {kind: kind for kind in EVERY_KIND})
+def test_what_lies_in_objects_and_in_lists_of_them(kind: str, tmp_path: Path) -> None:
+    """In JSON, in nested columns of Parquet, and in a column of a database that holds JSON."""
+    folder = tmp_path / kind
+    written(folder, [with_turns(r) for r in ALL], kind)
+    steps = steps_of(folder, f"step = 'k'\n[tokens]\nfiles = '*'\ntable = 'data'\n{TURNS}")
+    assert rows_of(steps) == expected(ALL)
+    for step in steps:
+        assert list(step.sequences["reward"]) == [r.reward for r in ALL if r.step == step.number]
+        assert step.tokens is not None and set(step.tokens["behavior_version"].tolist()) == {step.number + 5}
+
+
+def test_a_text_of_json_in_a_column_is_entered(tmp_path: Path) -> None:
+    rows = [row | {"data": json.dumps(row["data"])} for row in map(with_turns, ALL)]
+    for kind in ("parquet", "jsonl"):
+        written(tmp_path / kind, rows, kind)
+        assert rows_of(steps_of(tmp_path / kind, f"step='k'\n[tokens]\nfiles='*'\n{TURNS}")) == expected(ALL)
+
+
+@in_one_loop("kind", {kind: kind for kind in EVERY_KIND})
+def test_a_row_that_is_a_group_or_a_step(kind: str, tmp_path: Path) -> None:
+    """The responses are those of rows that are a response each, whatever the rows are."""
+    folder = tmp_path / f"groups-{kind}"
+    written(folder, groups_of_lists(ALL), kind)
+    text = f"step='k'\n[tokens]\nfiles='*'\ntable='data'\nlayout='groups'\nmask='labels'\nignore_index=-100\n{COLUMNS}"
+    text = text.replace('group_id = "uid"', 'prompt = "prompt"').replace("ignore", "prompt_length='p'\nignore")
+    steps = steps_of(folder, text)
+    assert [[row[2:] for row in rows] for _, rows in rows_of(steps)] == [
+        [row[2:] for row in rows] for _, rows in expected(ALL)
+    ]
+    assert all(list(step.sequences["group_id"]) == [0, 0, 1, 1, 2, 2] for step in steps)
+    assert {len(json.loads(prompt)) for step in steps for prompt in step.sequences["prompt"]} == {2}
+    folder = tmp_path / f"steps-{kind}"
+    written(folder, steps_of_lists(ALL), kind)
+    text = f"step='k'\n[tokens]\nfiles='*'\ntable='data'\nlayout='steps'\nmask='m'\n{COLUMNS}\nprompt = 'q'"
+    steps = steps_of(folder, text)
+    assert rows_of(steps) == expected(ALL)
+    assert [json.loads(step.sequences["prompt"][0])[0]["content"] for step in steps] == ["0", "0", "0"]
+
+
+def test_text_and_rewards_of_a_step_in_one_line(tmp_path: Path) -> None:
+    written(tmp_path / "x", [{"k": 1, "q": "x", "a": ["y", "z"], "r": [1, 0]}, {"k": 2, "a": ["y"], "r": [1]}], "jsonl")
+    text = "step = 'k'\n[sequences]\nfiles = '*'\nlayout = 'steps'\n[sequences.columns]\nprompt = 'q'\nresponse = 'a'"
+    first, second = steps_of(tmp_path / "x", text + "\nreward = 'r'\n[steps.columns]\npolicy_version = 'k - 1'")
+    assert first.tokens is None and first.scalars["policy_version"] == 0
+    assert list(first.sequences["prompt"]) == ["x", "x"] and list(first.sequences["response"]) == ["y", "z"]
+    assert list(first.sequences["reward"]) == [1, 0] and list(second.sequences["prompt"]) == [None]
+
+
+UNEVEN: dict[str, tuple[dict[str, Any], str]] = {
+    "an entry too few": ({"score": [1.0]}, "ids, mu, old, score are not lists of one length (2, 2, 2, 1)"),
+    "none": ({"ids": []}, "ids, mu, old, score are not lists of one length (0, 2, 2, 2)"),
+    "tokens that differ": ({"mu": [[-1.0], [-1.0]]}, "its lists are of different lengths (token_id 2, "),
+    "numbers for lists": ({"mu": [-1.0, -2.0]}, "mu is a number, and a list in the lines before"),
+    "lists too deep": ({"mu": [[[-1.0]], [[-1.0]]]}, "mu is a list of a list, and a list in the lines before"),
+}
+
+
+@in_one_loop("case", UNEVEN)
+def test_a_group_whose_lists_do_not_fit_is_named(case: tuple[dict[str, Any], str], tmp_path: Path) -> None:
+    changed, said = case
+    good = {
+        "k": 0,
+        "ids": [[1, 2], [3]],
+        "mu": [[-1.0, -2.0], [-3.0]],
+        "old": [[-1.0, -2.0], [-3.0]],
+        "score": [1.0, 0.0],
+    }
+    written(tmp_path / "x", [good, good | changed, good], "jsonl")
+    text = f"step='k'\n[tokens]\nfiles='*'\nlayout='groups'\n{COLUMNS}".replace('group_id = "uid"', "")
+    with pytest.raises(ImportProblem) as problem:
+        steps_of(tmp_path / "x", text)
+    assert said in str(problem.value) and "data.jsonl, line 2: " in str(problem.value)
+    (step,) = mapped(tmp_path / "x", text).read(tmp_path / "x", Reading(skip_bad=True))
+    assert 6 <= len(step.tokens["token_id"]) <= 8 and set(step.sequences["group_id"]) >= {0, 1}
+
+
+def test_all_of_a_file_is_one_step(tmp_path: Path) -> None:
+    written(tmp_path / "x", [response_alone(r) for r in ALL], "jsonl")
+    (step,) = steps_of(tmp_path / "x", f"step = 4\n[tokens]\nfiles = '*'\n{COLUMNS}")
+    assert step.number == 4 and len(step.sequences["reward"]) == len(ALL)
+    assert steps_of(tmp_path / "x", f"step = 4\n[tokens]\nfiles = '*'\n{COLUMNS}", growing=True) == []
+
+
+SUMS: dict[str, tuple[dict[str, Any], list[int | None] | str]] = {
+    "one value a response": ({"age": 2}, [5, 5]),
+    "a value a token": ({"age": [2, 3]}, [5, 4]),
+    "text of digits": ({"age": "2"}, [5, 5]),
+    "a whole float": ({"age": 2.0}, [5, 5]),
+    "null": ({"age": None}, [None, None]),
+    "null for a token": ({"age": [None, 3]}, [None, 4]),
+    "half": ({"age": 2.5}, "age is 2.5, and no whole number"),
+    "a word": ({"age": "new"}, "age is 'new', and no whole number"),
+    "a truth value": ({"age": True}, "age is True, and no whole number"),
+    "beyond 64 bits": ({"age": -(2**63) + 5}, "is beyond 64 bits"),
+    "another length": ({"age": [1, 2, 3]}, "its lists are of different lengths"),
+}
+
+
+@in_one_loop("case", SUMS)
+def test_a_version_is_a_sum_of_columns(case: tuple[dict[str, Any], list[int | None] | str], tmp_path: Path) -> None:
+    changed, wanted = case
+    written(tmp_path / "x", [GOOD | {"k": 6, **changed}], "jsonl")
+    text = f"step = 'k - 3 + 1'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    text = text.replace("[tokens.columns]", "[tokens.columns]\nbehavior_version = 'k - age + 1'")
+    if isinstance(wanted, str):
+        with pytest.raises(ImportProblem) as problem:
+            steps_of(tmp_path / "x", text)
+        assert wanted in str(problem.value) and "data.jsonl, line 1: " in str(problem.value)
+    else:
+        (step,) = steps_of(tmp_path / "x", text)
+        assert step.number == 4 and step.tokens is not None
+        assert pa.array(step.tokens["behavior_version"]).to_pylist() == wanted
+
+
+def test_only_a_row_of_numbers_and_names_is_a_sum() -> None:
+    wanted: dict[str, tuple[tuple[int, str | int], ...]] = {
+        "step - age": ((1, "step"), (-1, "age")),
+        "1 + a.b[0] - c-d": ((1, 1), (1, "a.b[0]"), (-1, "c-d")),
+        **dict.fromkeys(("step", "a-b", "a * b", "- a", "a -", "", " + ", "f(a)"), ()),
+    }
+    assert {text: terms(text) for text in wanted} == wanted
 
 
 def test_a_wrong_layout_gives_other_numbers(tmp_path: Path) -> None:
@@ -195,12 +327,16 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a shift of nothing": ("step = 'k'\n[tokens]\nshifted = ['logp_new']", "is not mapped here"),
     "a column and a constant": ("step='k'\n[tokens.columns]\nlogp_new='a'\n[tokens.constants]\nlogp_new=1", "both"),
     "step as a column": ("step = 'k'\n[tokens.columns]\nstep = 'k'", "not as a column"),
-    "a wrong type": ("step = 3\n[tokens]", "must be a string"),
+    "a wrong type": ("step = 3.5\n[tokens]", "must be a string or an integer"),
     "a column that is a number": ("step = 'k'\n[tokens.columns]\nlogp_new = 3", "must be the name of a column"),
     "a seed that is a word": ("step = 'k'\n[tokens]\nfiles='*'\n[run]\nseed = 'one'", "wrong type"),
     "no files": ("step = 'k'\n[tokens]", "names no files below"),
     "files elsewhere": ("step = 'k'\n[tokens]\nfiles = '../*'", "names no files below"),
     "files of the system": ("step = 'k'\n[tokens]\nfiles = '/etc/*'", "is no pattern below"),
+    "an unknown term": ("step='k'\n[tokens]\nfiles='*'\ncolumns.token_id='k - agee'", "'agee' is not"),
+    "code": ("step='k'\n[tokens]\nfiles='*'\n[tokens.columns]\nbehavior_version='f(1) - k'", "'f(1)' is not"),
+    "an index of nothing": ("step='k'\n[tokens]\nfiles='*'\nignore_index=-100", "is about a mask"),
+    "two layouts": ("step='k'\n[tokens]\nfiles='*'\n[sequences]\nlayout='steps'", "whose layout counts"),
     "no file": ("step = 'k'\n[tokens]\nfiles = '*.parquet'", "no file below"),
 }  # fmt: skip
 

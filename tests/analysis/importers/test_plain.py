@@ -59,7 +59,9 @@ def test_a_line_that_is_a_group_with_lists_over_whole_sequences(tmp_path: Path) 
     assert step.tokens["token_id"].tolist() == [2, 3, 4] * 2
     assert step.tokens["logp_behavior"].tolist() == [-0.5, -0.25, -1.0] * 2
     lines(tmp_path / "group_3.jsonl", group, group | {"scores": [1]})
-    with pytest.raises(ImportProblem, match=r"line 2: tokens, masks, scores are not lists of one length\.$"):
+    with pytest.raises(
+        ImportProblem, match=r"line 2: tokens, masks, scores are not lists of one length \(2, 2, 1\)\.$"
+    ):
         steps_of(plain, tmp_path)
 
 
@@ -106,6 +108,7 @@ def test_json_parquet_and_what_a_declaration_reads_itself(tmp_path: Path) -> Non
 def test_paths_into_a_record() -> None:
     record = {"a": {"b": 1}, "c.d": 2, "e": [{"f": [1, 2]}, {"f": None}, {}, {"f": [3]}], "g": None}
     wanted = {"a.b": 1, "c.d": 2, "e[*].f": [1, 2, 3], "g|a.b": 1, "a.b.c": None, "a[*].b": [], "none": None}
+    wanted |= {"e[0].f": [1, 2], "e[-1].f[0]": 3, "e[4].f": None, "e[*].f[0]": [1, 3], "e[*].f[*]": [1, 2, 3], "": None}
     assert {path: at_path(record, path) for path in wanted} == wanted
 
 
