@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.recognised import Lacking, lacking_framework
@@ -121,8 +122,8 @@ def the_source(path: Path, name: str = "") -> FoundSource:
         raise RatioscopeError(f"{path}: no {title} is here; without --format every known format is tried.")
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
-        f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON lines "
-        f"or Arrow files: ratioscope import --mapping-template {path} prints one to fill in."
+        f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON, "
+        f"SQLite or Arrow files: ratioscope import --template {quote(str(path))} prints one to fill in."
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -37,7 +38,7 @@ class Lacking:
     def __str__(self) -> str:
         framework = self.importer.title.partition(":")[0]
         lacks = f"it has no {', '.join(self.absent)}" if self.absent else "it is empty"
-        can = f"; ratioscope import --mapping-template {self.path} prints what describes it" if self.absent else ""
+        can = f"; ratioscope import --template {quote(str(self.path))} prints what describes it" if self.absent else ""
         return f"{self.path}: by its name it is from {framework}, but {lacks}{can if self.path.is_file() else ''}."
 
 

@@ -1,134 +1,357 @@
-"""A mapping file to fill in, with the columns that are there and what their names look like."""
+"""A mapping file to fill in, with the columns that are there and what their names and shapes look like."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from ratioscope.analysis.importers.tables import SUFFIXES, columns_in
+from ratioscope.analysis.importers import sqlite_rows
+from ratioscope.analysis.importers.plain import Record, at_path
+from ratioscope.analysis.importers.tables import SUFFIXES, columns_in, records_of
 from ratioscope.errors import RatioscopeError
 
-# How programs call what we call so; the first that fits. The user decides.
-_NAMES: tuple[tuple[str, str, str], ...] = (
-    ("tokens", "logp_behavior", r"(rollout|inference|generation|sampl\w*|vllm|behaviou?r)\w*log_?p\w*|^logprobs$"),
-    ("tokens", "logp_reference", r"ref\w*_?log_?p\w*"),
-    ("tokens", "logp_current", r"(old|prev|train\w*|actor|prox\w*|current)\w*log_?p\w*|^log_?probs?$"),
-    ("tokens", "entropy", r"entrop"),
-    ("tokens", "advantage", r"advantage"),
-    ("tokens", "mask", r"mask"),
-    ("tokens", "token_id", r"token_?ids?|(response|completion)_(ids|tokens)|^tokens$|output_ids"),
-    ("tokens", "behavior_version", r"version"),
-    ("tokens", "prompt_length", r"prompt_len\w*"),
-    ("step", "step", r"^(global_|train\w*_)?steps?$|iteration|rollout_id"),
-    ("tokens", "seq_id", r"^(seq|sequence|sample|response|traj\w*|rollout)_?(id|idx|index|uid)$"),
-    ("sequences", "group_id", r"group|^uid$|prompt_i(d|dx)|task_id"),
-    ("sequences", "reward", r"^(reward|score)s?$|total_reward"),
-    ("sequences", "prompt", r"^(prompt|input|question)s?(_text)?$"),
-    ("sequences", "response", r"^(response|completion|output|answer)s?(_text)?$"),
-    ("sequences", "finish_reason", r"finish|stop_reason"),
+
+@dataclass(frozen=True)
+class _Called:
+    """How programs call what we call so; the first of them that fits. The user decides."""
+
+    ours: str
+    pattern: str
+    never: str = "^$"
+    """Names that fit and mean something else."""
+    text: bool = False
+    """Text or a conversation, in place of numbers."""
+    id: bool = False
+    """A name or a number."""
+
+
+_TOKENS = (
+    _Called("logp_behavior", r"(rollout|inference|generation|sampl\w*|vllm|behaviou?r)\w*log_?p\w*"),
+    _Called("logp_reference", r"ref\w*_?log_?p\w*"),
+    _Called("logp_current", r"(old|prev|train\w*|actor|prox\w*|current|policy)\w*log_?p\w*"),
+    _Called("logp_behavior", r"^(log_?probs?|logps|completion_log_?probs|token_log_?probs)$", r"prompt"),
+    _Called("entropy", r"entrop"),
+    _Called("advantage", r"advantage"),
+    _Called("mask", r"mask|^labels$", r"attention|masked"),
+    _Called(
+        "token_id", r"(generation|response|completion|output|action)\w*_(ids|tokens)|^output_ids$", r"prompt|num|len"
+    ),
+    _Called("token_id", r"^token_?ids?$|^tokens$|^ids$|^input_ids$", r"prompt"),
+    _Called("behavior_version", r"version|policy_step", r"^version$|schema|format|api|agent"),
+    _Called("prompt_length", r"prompt_len\w*|num_prompt_tokens"),
 )
-_KINDS = {"mask": "tokens", "prompt_length": "tokens"}
-# Files that are looked at, and names that are listed of each.
-_MOST_FILES, _MOST_COLUMNS = 4, 200
+_REWARD = _Called("reward", r"^(reward|score)s?$|total_reward")
+_SEQUENCES = (
+    _Called("group_id", r"group|^uid$|prompt_i(d|dx)|task_i(d|dx)|task_index|problem_id", r"overrid|size", id=True),
+    _REWARD,
+    _Called("prompt", r"^(prompt|input|question|problem)s?(_text)?$", text=True),
+    _Called("response", r"^(response|completion|output|answer)s?(_text)?$", text=True),
+    _Called("finish_reason", r"finish|stop_reason", text=True),
+)
+_STEP = _Called("step", r"^(global_|train\w*_|optim\w*_|gen_)?steps?$|iteration|rollout_id")
+_SEQ_ID = _Called("seq_id", r"^(seq|sequence|sample|response|traj\w*|rollout)_?(id|idx|index|uid)$", id=True)
+# Without one of these a row has no tokens.
+_NEEDED = {"token_id", "logp_behavior", "logp_current"}
+# Files that are looked at, records of each, and names that are listed.
+_MOST_FILES, _MOST_RECORDS, _MOST_COLUMNS = 8, 20, 200
+_IGNORED = -100
+# What begins with a word for a step, of the numbers in a file's path.
+_STEP_IN_NAME = re.compile(r"((?:global_?)?(?:step|iter(?:ation)?|update|rollout)s?[_-]?)\d+", re.IGNORECASE)
 
 _HEAD = """\
 # What the files hold, for: ratioscope import {path} --mapping THIS_FILE.toml
-# Left of "=" stand ratioscope's names (ratioscope explain format), on the right those of your files.
-# Lines that begin with "#" are off. What your files do not have stays off: it is shown as not logged. Which column is
-# which was guessed from the names: check each line that you turn on.
+# Left of "=" stand ratioscope's names (ratioscope explain format), on the right the names in your files.
+# Lines that begin with "#?" were guessed from names: check each, and remove the "#?" of those that are right.
+# Other lines that begin with "#" are off. What your files lack stays off: it is shown as not logged.
 """
 
-_STEP = """
+_STEPS_HEAD = """
 # --- Which update a row belongs to: a column, or a number in the name of the file -------------------------------------
 {step}
-# step_in_name = 'step_(\\d+)'
+# step_in_name = '...'                # a regular expression with a group around the number
 # step_offset = -1                    # ratioscope counts from 0
 """
 
-_TOKENS = """
+_LAYOUT = '# "lists": a row is a response; "rows": a token; "groups", "steps": a list of responses'
+
+_TOKENS_HEAD = """
 [tokens]
-files = "{files}"
-layout = "{layout}"                    # "lists": a row is a response with lists; "rows": a row is a token
-# padding = "right"                   # "left" or "right" where lists are padded to one length; needs length or mask
+{files}
+layout = "{layout}"   {about}
+{lines}
+# padding = "..."                     # "left" or "right" where lists are padded to one length; needs length or mask
 # length = "..."                      # column with the number of tokens in a padded list
-{prompt_length}
-{mask}
-# shifted = ["logp_current"]          # columns whose value at index i is about token i + 1
+# shifted = ["..."]                   # columns whose value at index i is about token i + 1
 
 [tokens.columns]
 {columns}
 
 # [tokens.constants]
-# behavior_version = 0
+# behavior_version = "..."
 """
 
-_SEQUENCES = """
+_SEQUENCES_HEAD = """
 [sequences]
-# files = "..."                       # where responses are in files of their own
+{files}
 [sequences.columns]
 {columns}
 
 # [sequences.rewards]                 # parts of the reward, by names of yours
-# format = "rewards.format"           # a dot leads into an object
+# format = "..."                      # a.b leads into an object, a[*].b into each of a list, a[0] to its first
 
 # [steps]                             # what is known of an update: of a step's rows the last value counts
-# files = "metrics.jsonl"             # without it: the files of [tokens]
+# files = "..."                       # without it: the files of [tokens]
 # [steps.columns]
-# policy_version = "..."              # of the weights before the update, counted as behavior_version is
+# policy_version = "..."              # of the weights before the update, counted as behavior_version is; or "a - b"
 # loss = "..."
 # grad_norm = "..."
 
 # [run]                               # what is known of the run
 # framework = "..."
-# algorithm = {{ name = "grpo" }}
-# seed = 0
+# algorithm = {{ name = "..." }}
 """
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A file or a table of a database, and its first records."""
+
+    file: Path
+    table: str
+    columns: Mapping[str, str]
+    records: Sequence[Record]
+
+    def candidates(self, called: _Called, depths: Sequence[int]) -> Iterator[str]:
+        """Columns whose names and kinds fit; `depths`: of lists in lists."""
+        for name, kind in self.columns.items():
+            last = re.split(r"[.\]]", name)[-1] or name
+            fits = re.search(called.pattern, last, re.IGNORECASE) and not re.search(called.never, last, re.IGNORECASE)
+            fits = fits and not (called.text and "[*]" in name)  # pieces of texts are none
+            if fits and _depth(name, kind) in depths and (called.id or _is_text(kind) == called.text):
+                yield name
+
+
+@dataclass
+class _Guesses:
+    """What is likely which of ours, in a source."""
+
+    source: _Source
+    layout: str
+    step: str
+    tokens: dict[str, str]
+    sequences: dict[str, str]
+
+    @property
+    def weight(self) -> int:
+        return 3 * len(self.tokens.keys() & _NEEDED) + len(self.sequences)
+
+
 def template(path: Path | None) -> str:
-    """The text of a mapping file; with a path, with the columns of the files there.
+    """The text of a mapping file; with a path, with the columns of the files there and what they may be.
 
     Raises:
         RatioscopeError: there is nothing at the path that a mapping file could describe.
     """
-    found = _columns(path) if path is not None else {}
-    guesses: dict[str, dict[str, str]] = {}
-    taken: set[str] = set()
-    columns = {name: kind for file in found.values() for name, kind in file.items()}
-    for table, ours, pattern in _NAMES:
-        for theirs, kind in columns.items():
-            short = theirs.rsplit(".", 1)[-1]
-            if theirs not in taken and re.search(pattern, short, re.IGNORECASE) and ours not in guesses.get(table, {}):
-                guesses.setdefault(table, {})[ours] = f'{ours} = "{_escaped(theirs)}"' + _kind_said(kind)
-                taken.add(theirs)
-    of_tokens = guesses.get("tokens", {})
-    lists = any("list" in kind for kind in columns.values()) or not columns
+    sources = _sources(path) if path is not None else []
+    guessed = max(map(_guessed, sources), key=lambda one: one.weight, default=None)
+    tokens, sequences = (guessed.tokens, guessed.sequences) if guessed else ({}, {})
     usual = ("token_id", "logp_behavior", "logp_current", "advantage")
     text = _HEAD.format(path=path if path is not None else "PATH")
-    text += "".join(_listed(file, names) for file, names in found.items())
-    text += _STEP.format(step="# " + guesses.get("step", {}).get("step", 'step = "step"'))
-    text += _TOKENS.format(
-        files=_escaped(_glob(path, next(iter(found), None))),
-        layout="lists" if lists else "rows",
-        prompt_length="# "
-        + of_tokens.pop("prompt_length", 'prompt_length = "..."')
-        + "  # tokens of the prompt in the lists",
-        mask="# " + of_tokens.pop("mask", 'mask = "..."') + "  # true where the policy sampled the token",
-        columns=_lines(of_tokens, usual if lists else ("seq_id", *usual)),
-    )
-    text += _SEQUENCES.format(
-        columns=_lines(guesses.get("sequences", {}), ("group_id", "reward", "prompt", "response"))
+    text += "".join(map(_listed, sources))
+    text += _STEPS_HEAD.format(step=_step_line(path, guessed))
+    files = _files_lines(path, guessed)
+    layout = guessed.layout if guessed else "lists"
+    if tokens or not sequences:
+        names = ("prompt_length", "mask", "ignore_index")
+        of_table: dict[str, str] = {name: tokens[name] for name in names if name in tokens}
+        per_token = {ours: theirs for ours, theirs in tokens.items() if ours not in of_table}
+        text += _TOKENS_HEAD.format(
+            files=files,
+            layout=layout,
+            about=_LAYOUT,
+            lines=_lines(guessed, of_table, ("prompt_length", "mask")),
+            columns=_lines(guessed, per_token, ("seq_id", *usual) if layout == "rows" else usual),
+        )
+        files = '# files = "..."                       # where responses are in files of their own'
+    else:
+        files += f'\nlayout = "{layout}"   {_LAYOUT}'
+    text += _SEQUENCES_HEAD.format(
+        files=files, columns=_lines(guessed, sequences, ("group_id", "reward", "prompt", "response"))
     )
     return text.rstrip()
 
 
-def _lines(guesses: dict[str, str], usual: tuple[str, ...]) -> str:
-    return "\n".join("# " + guesses.get(ours, f'{ours} = "..."') for ours in dict.fromkeys([*usual, *guesses]))
+# Guesses --------------------------------------------------------------------------------------------------------------
 
 
-def _listed(file: Path, names: dict[str, str]) -> str:
+def _guessed(source: _Source) -> _Guesses:
+    """What the names say, as far as the shapes of the first records go along with it."""
+    lists = [called for called in _TOKENS if called.ours in _NEEDED]
+    depth = next((depth for depth in (2, 1) if _named(source, lists, (depth,))), 0)
+    several = depth == 2 or (depth == 0 and bool(_named(source, (_REWARD,), (1,))))
+    of_token = range(1 + several, 2 + several) if depth else (0,)
+    of_response = range(1 + several)
+    tokens: dict[str, str] = {}
+    seq_id = _named(source, (_SEQ_ID,), (0,))
+    if depth or seq_id:
+        tokens = {} if depth else seq_id
+        for called in _TOKENS:
+            if called.ours in tokens:
+                continue
+            spread_over = ("advantage", "behavior_version")
+            depths = [*of_response, *of_token] if called.ours in spread_over else of_token
+            tokens |= _named(source, (called,), of_response if called.ours == "prompt_length" else depths)
+        tokens = _of_one_length(source, tokens) if depth else tokens
+    if not tokens.keys() & _NEEDED:
+        tokens = {}
+    if _ignored(source, tokens.get("mask")):
+        tokens["ignore_index"] = str(_IGNORED)
+    text_depths = [*of_response, 1 + several]
+    sequences: dict[str, str] = {}
+    for called in _SEQUENCES:
+        sequences |= _named(source, (called,), text_depths if called.text else of_response)
+    step = _named(source, (_STEP,), of_response).get("step", "")
+    layout = "rows" if tokens and not depth else _of_several(source, sequences, step) if several else "lists"
+    return _Guesses(source, layout, step if _ascends(source, step) else "", tokens, sequences)
+
+
+def _named(source: _Source, called: Sequence[_Called], depths: Sequence[int]) -> dict[str, str]:
+    """By our name, the first column that fits."""
+    found: dict[str, str] = {}
+    for one in called:
+        name = next(source.candidates(one, depths), None)
+        if name is not None:
+            found.setdefault(one.ours, name)
+    return found
+
+
+def _of_one_length(source: _Source, tokens: dict[str, str]) -> dict[str, str]:
+    """Those of the lists that can stand beside each other; what has one value a response may."""
+    sizes = {ours: [_sizes(at_path(record, theirs)) for record in source.records] for ours, theirs in tokens.items()}
+    known = next((sizes[name] for name in ("logp_behavior", "logp_current", "token_id") if name in sizes), [])
+    prompts = (
+        [at_path(record, tokens["prompt_length"]) for record in source.records] if "prompt_length" in tokens else None
+    )
+
+    def fits(ours: str) -> bool:
+        if ours == "prompt_length":
+            return True
+        for place, (mine, wanted) in enumerate(zip(sizes[ours], known, strict=False)):
+            if (
+                mine is None
+                or wanted is None
+                or mine == wanted
+                or len(mine) < len(wanted)
+                or 0 in (len(mine), len(wanted))
+            ):
+                continue
+            more = [abs(one - other) for one, other in zip(mine, wanted, strict=False)]
+            prompt = prompts[place] if prompts is not None else None
+            if more not in ([prompt] if not isinstance(prompt, list) else prompt, prompt):
+                return False
+        return True
+
+    return {ours: theirs for ours, theirs in tokens.items() if fits(ours)}
+
+
+def _sizes(value: Any) -> list[int] | None:
+    """How long a list is, or each list in one; None: it is none."""
+    if not isinstance(value, list):
+        return None
+    if any(isinstance(one, list) for one in value):
+        return [len(one) if isinstance(one, list) else 0 for one in value]
+    return [len(value)]
+
+
+def _ignored(source: _Source, mask: str | None) -> bool:
+    found = [at_path(record, mask) for record in source.records] if mask else []
+    lists = [one for value in found if isinstance(value, list) for one in value]
+    return _IGNORED in [each for one in lists for each in (one if isinstance(one, list) else [one])]
+
+
+def _of_several(source: _Source, sequences: Mapping[str, str], step: str) -> str:
+    """Whether the responses of a row are to one prompt."""
+    prompts = [at_path(record, sequences["prompt"]) for record in source.records] if "prompt" in sequences else []
+    differ = [value for value in prompts if isinstance(value, list) and any(one != value[0] for one in value)]
+    chat = all(isinstance(one, Mapping) for value in differ for one in value)
+    return "steps" if (differ and not chat) or "group_id" in sequences or (step and not prompts) else "groups"
+
+
+def _ascends(source: _Source, step: str) -> bool:
+    found = [value[0] if isinstance(value, list) and value else value for value in _values(source, step)]
+    numbers = [float(value) for value in found if isinstance(value, int | float | str) and _is_number(value)]
+    return bool(numbers) and numbers == sorted(numbers) and len(numbers) == len(found)
+
+
+def _values(source: _Source, name: str) -> list[Any]:
+    return [at_path(record, name) for record in source.records] if name else []
+
+
+def _is_number(value: Any) -> bool:
+    with suppress(ValueError):
+        return float(value).is_integer()
+    return False
+
+
+def _depth(name: str, kind: str) -> int:
+    """Lists in lists; of what lies in each of a list, one after the other, there is one at least."""
+    return max(kind.count("list"), int("[*]" in name))
+
+
+def _is_text(kind: str) -> bool:
+    return any(word in kind for word in ("string", "object", "struct", "utf8"))
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def _step_line(path: Path | None, guessed: _Guesses | None) -> str:
+    if guessed is None:
+        return '# step = "step"'
+    if guessed.step:
+        return f"#? step = {_quoted(guessed.step)}"
+    within = _within(path, guessed.source.file)
+    if match := _STEP_IN_NAME.search(within):
+        return f"#? step_in_name = '{match[1]}(\\d+)'"
+    runs = re.findall(r"\d+", within)
+    if len(runs) == 1:
+        return "#? step_in_name = '(\\d+)'"
+    return (
+        "#? step = 0                            # all of it is one step: no column and no name says of which a row is"
+    )
+
+
+def _files_lines(path: Path | None, guessed: _Guesses | None) -> str:
+    if guessed is None:
+        return 'files = "*.parquet"'
+    said = f"files = {_quoted(re.sub(r'[0-9]+', '*', _within(path, guessed.source.file)))}"
+    return f"{said}\ntable = {_quoted(guessed.source.table)}" if guessed.source.table else said
+
+
+def _lines(guessed: _Guesses | None, found: Mapping[str, str], usual: Sequence[str]) -> str:
+    """Guesses, and what else there could be."""
+    columns = guessed.source.columns if guessed else {}
+    lines = []
+    for ours in dict.fromkeys([*usual, *found]):
+        if ours not in found:
+            lines.append(f'# {ours} = "..."')
+        elif ours == "ignore_index":
+            lines.append(f"#? {ours} = {found[ours]}   # what the mask holds where nothing was sampled")
+        else:
+            kind = _comment(columns.get(found[ours], "")).replace("item: ", "").replace("element: ", "")
+            lines.append(f"#? {ours} = {_quoted(found[ours])}   # {kind}")
+    return "\n".join(lines)
+
+
+def _listed(source: _Source) -> str:
+    names = source.columns
     shown = [f"#   {_comment(name)}: {_comment(kind)}\n" for name, kind in list(names.items())[:_MOST_COLUMNS]]
     more = f"#   and {len(names) - _MOST_COLUMNS} more\n" if len(names) > _MOST_COLUMNS else ""
-    return f"#\n# {_comment(file.name)} has\n{''.join(shown)}{more}"
+    table = f", table {_comment(source.table)}," if source.table else ""
+    return f"#\n# {_comment(source.file.name)}{table} has\n{''.join(shown)}{more}"
 
 
 def _comment(text: str) -> str:
@@ -136,35 +359,46 @@ def _comment(text: str) -> str:
     return " ".join(text.split())
 
 
-def _kind_said(kind: str) -> str:
-    return f"   # {_comment(kind).replace('item: ', '').replace('element: ', '')}"
-
-
-def _escaped(text: str) -> str:
+def _quoted(text: str) -> str:
     """As a basic string of TOML holds it."""
-    return "".join(f"\\u{ord(sign):04x}" if ord(sign) < 32 or sign in '"\\\x7f' else sign for sign in text)
+    inside = "".join(f"\\u{ord(sign):04x}" if ord(sign) < 32 or sign in '"\\\x7f' else sign for sign in text)
+    return f'"{inside}"'
 
 
-def _glob(path: Path | None, file: Path | None) -> str:
-    if path is None or file is None or file == path:
-        return "*.parquet" if file is None else file.name
-    within = file.relative_to(path)
-    return re.sub(r"\d+", "*", within.as_posix())
+def _within(path: Path | None, file: Path) -> str:
+    return file.name if path is None or file == path else file.relative_to(path).as_posix()
 
 
-def _columns(path: Path) -> dict[Path, dict[str, str]]:
-    """The columns of the first files of each kind of name."""
+# Sources --------------------------------------------------------------------------------------------------------------
+
+
+def _sources(path: Path) -> list[_Source]:
+    """The first files of each kind of name, and the tables of databases."""
     if not path.exists():
         raise RatioscopeError(f"{path}: there is no such file or folder.")
     found: dict[str, Path] = {}
     for file in _files(path):
-        found.setdefault(re.sub(r"\d+", "*", file.relative_to(path).as_posix() if file != path else file.name), file)
+        found.setdefault(re.sub(r"\d+", "*", _within(path, file)), file)
         if len(found) == _MOST_FILES:
             break
     if not found:
         endings = ", ".join(SUFFIXES)
         raise RatioscopeError(f"{path}: no file here that a mapping file can describe; their names end in {endings}.")
-    return {file: columns_in(file) for file in found.values()}
+    problems: list[RatioscopeError] = []
+    sources = []
+    for file in found.values():
+        try:
+            tables = list(sqlite_rows.tables(file)) if file.suffix in sqlite_rows.SUFFIXES else [""]
+            sources += [_Source(file, table, columns_in(file, table), _first(file, table)) for table in tables]
+        except RatioscopeError as error:
+            problems.append(error)
+    if not sources and problems:
+        raise problems[0]
+    return sources
+
+
+def _first(file: Path, table: str) -> list[Record]:
+    return [record for _, record in islice(records_of(file, table), _MOST_RECORDS)]
 
 
 def _files(path: Path) -> Iterator[Path]:

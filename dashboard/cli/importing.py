@@ -33,7 +33,7 @@ _FRESH = 30.0
     epilog=examples(
         "import outputs/my-run",
         "import outputs/my-run --follow",
-        "import --mapping-template rollouts",
+        "import --template rollouts",
         "import rollouts --mapping mapping.toml --name mine",
     ),
 )
@@ -63,10 +63,10 @@ def import_source(
     ] = "",
     mapping: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.toml", help="Describes Parquet, JSON lines or Arrow files of any other program."),
+        typer.Option(metavar="FILE.toml", help="Describes Parquet, JSON, SQLite or Arrow files of any other program."),
     ] = None,
-    mapping_template: Annotated[
-        bool, typer.Option("--mapping-template", help="Print a mapping file to fill in, with the columns in PATH.")
+    template_wanted: Annotated[
+        bool, typer.Option("--template", help="Print a mapping file for what is in PATH, with guesses to check.")
     ] = False,
     tokenizer: Annotated[
         str,
@@ -104,7 +104,7 @@ def import_source(
     from ratioscope.analysis.importers.vocabulary import token_texts
     from ratioscope.analysis.importers.writing import Options, follow_run, import_run, last_change
 
-    if mapping_template:
+    if template_wanted:
         from ratioscope.analysis.importers.template import template
 
         print_line(template(path))

@@ -74,7 +74,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a hidden name": (("dump", "--name", ".up"), "cannot be the folder of a run"),
     "into the source": (("dump", "--to", "dump"), "in which nothing is written"),
     "no tokenizer": (("dump", "--tokenizer", "text"), "no tokenizer can be read there"),
-    "no columns": (("--mapping-template", "text"), "no file here"),
+    "no columns": (("--template", "text"), "no file here"),
 }
 
 
@@ -126,7 +126,7 @@ def test_hostile_names_reach_neither_the_terminal_nor_another_folder(
 
 def test_a_mapping_file_and_its_template(ratioscope: Ratioscope, mapping: Path, tmp_path: Path) -> None:
     source = write(tmp_path / "theirs", range(2))
-    text = ratioscope("import", "--mapping-template", source).succeeded()
+    text = ratioscope("import", "--template", source).succeeded()
     assert "log.jsonl has" in text and "\\u" not in text
     out = ratioscope("import", source, "--mapping", mapping, "--to", tmp_path / "runs", "--name", "b").succeeded()
     assert "files as mapping.toml describes them" in out

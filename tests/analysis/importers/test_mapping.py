@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers import ImportProblem, Reading, Step
 from ratioscope.analysis.importers.sums import terms
 from ratioscope.analysis.importers.template import template
 from ratioscope.errors import RatioscopeError
@@ -31,6 +32,7 @@ from tests.analysis.importers.layouts import (
     shifted,
     steps_of,
     steps_of_lists,
+    with_prompt,
     with_turns,
     written,
 )
@@ -409,25 +411,112 @@ def test_texts_and_rewards_alone_are_a_source(tmp_path: Path) -> None:
     assert list(step.sequences["seq_id"]) == [0]
 
 
-def test_a_template_names_the_columns_that_are_there_and_can_be_filled_in(tmp_path: Path) -> None:
+def test_a_template_names_the_columns_that_are_there(tmp_path: Path) -> None:
     hostile = 'evil"\n[run]\nseed = 7'
-    written(tmp_path / "x", [response_alone(r) | {"rollout_log_probs": [1.0], hostile: 1} for r in ALL], "parquet")
+    written(tmp_path / "x", [response_alone(r) | {"rollout_log_probs": r.behavior, hostile: 1} for r in ALL], "parquet")
     text = template(tmp_path / "x")
-    assert '# logp_behavior = "rollout_log_probs"   # list<double>' in text
-    assert 'files = "data.parquet"' in text
-    turned_on = re.sub(r'^# (step = )"step"', r'\1"k"', text, flags=re.MULTILINE)
-    turned_on = turned_on.replace('# token_id = "..."', 'token_id = "ids"')
-    steps = steps_of(tmp_path / "x", turned_on)
-    assert [step.number for step in steps] == [0, 1, 2]
+    assert '#? logp_behavior = "rollout_log_probs"   # list<double>' in text
+    assert 'files = "data.parquet"' in text and "\n[run]" not in text
     assert template(None).startswith("# What the files hold")
     with pytest.raises(RatioscopeError, match="no file here that a mapping file can describe"):
         (tmp_path / "y").mkdir()
         template(tmp_path / "y")
 
 
+def gym_items(r: Response) -> dict[str, Any]:
+    """As NeMo-Gym writes a rollout: items of a response, of which the sampled ones have tokens."""
+    half = (len(r.tokens) + 1) // 2
+    items = [
+        {"type": "message", "prompt_token_ids": r.prompt, "generation_token_ids": r.tokens[at]}
+        | {"generation_log_probs": r.behavior[at], "content": [{"type": "output_text", "text": "a"}]}
+        for at in (slice(0, half), slice(half, None))
+    ]
+    output = [items[0], {"type": "function_call_output", "call_id": "1", "output": "b"}, items[1]]
+    return {
+        "responses_create_params": {"input": [{"role": "user", "content": "x"}]},
+        "response": {"id": "r", "output": output, "created_at": 1.5, "usage": {"input_tokens": 3}},
+        "reward": r.reward,
+        "task_index": r.group,
+    }
+
+
+def rows_of_atropos(found: list[Response]) -> list[dict[str, Any]]:
+    return [
+        {"tokens": row["ids"], "masks": row["labels"], "scores": row["score"], "inference_logprobs": row["mu"]}
+        | {"advantages": None, "ref_logprobs": None, "group_overrides": {}, "overrides": None, "images": None}
+        | {"messages": [[{"role": "user", "content": "x"}]] * len(row["score"])}
+        for row in groups_of_lists(found)
+    ]
+
+
+def rows_of_swift(found: list[Response]) -> list[dict[str, Any]]:
+    return [
+        {"gen_step": row["k"], "prompt": [json.dumps(each) for each in row["q"]], "completion": ["a"] * len(row["k"])}
+        | {"Accuracy": row["score"], "reward": row["score"], "completion_ids": row["ids"]}
+        | {"rollout_per_token_logps": row["mu"], "old_per_token_logps": row["old"], "completion_mask": row["m"]}
+        for row in steps_of_lists(found)
+    ]
+
+
+def gateway_rows(r: Response) -> dict[str, Any]:
+    """As rLLM's gateway keeps a call: a row of a table, with the rest as JSON."""
+    data = {"prompt_token_ids": r.prompt, "completion_token_ids": r.tokens, "logprobs": r.behavior}
+    data |= {"weight_version": r.step, "finish_reason": "stop", "reward": r.reward}
+    return {"trace_id": f"t{r.step}-{r.group}", "data": data, "created_at": 1.5 + r.step}
+
+
+def plain_parquet(r: Response) -> dict[str, Any]:
+    row = with_prompt(r)
+    return {
+        "global_step": r.step, "uid": row["uid"], "score": r.reward, "prompt_len": row["p"], "response": "a",
+        "token_ids": row["ids"], "loss_mask": row["m"], "rollout_log_probs": row["mu"], "old_log_probs": row["old"],
+    }  # fmt: skip
+
+
+FOLDERS: dict[str, tuple[Any, str, bool, bool]] = {
+    "items": ([gym_items(r) for r in ALL], "jsonl", False, False),
+    "groups": (rows_of_atropos(ALL), "jsonl.zst", True, False),
+    "steps": (rows_of_swift(ALL), "jsonl", True, True),
+    "a database": ([gateway_rows(r) for r in ALL], "db", False, False),
+    "parquet": ([plain_parquet(r) for r in ALL], "parquet", True, True),
+}
+
+
+@in_one_loop("case", FOLDERS)
+def test_a_template_of_a_folder_imports_once_its_guesses_are_turned_on(
+    case: tuple[Any, str, bool, bool], tmp_path: Path
+) -> None:
+    """Nothing is changed in it: the layout, the columns, and of which step a row is."""
+    rows, kind, masked, with_steps = case
+    folder = tmp_path / kind / str(len(rows)) / "x"
+    folder.parent.mkdir(parents=True)
+    written(folder, rows, kind)
+    (folder / "config.json").write_text('{"seed": 1}')
+    text = template(folder)
+    steps = steps_of(folder, re.sub(r"^#\? ", "", text, flags=re.MULTILINE))
+    wanted = [r if with_steps else replace(r, step=0) for r in ALL]
+    found = [(row[3], row[4]) for _, rows in rows_of_values(steps) for row in rows]
+    assert found == [(row[3], row[4]) for _, rows in expected(wanted, masked) for row in rows]
+    assert [step.number for step in steps] == sorted({r.step for r in wanted})
+    assert [reward for step in steps for reward in step.sequences["reward"]] == [r.reward for r in ALL]
+    if "group_id" in steps[0].sequences:
+        groups = {(r.step, r.group) for r in ALL}
+        assert sum(len(set(step.sequences["group_id"])) for step in steps) in (len(groups), len({g for _, g in groups}))
+
+
+def rows_of_values(steps: list[Step]) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    """As `rows_of`, where some columns are not there."""
+    absent = np.zeros(0)
+    for step in steps:
+        assert step.tokens is not None
+        for name in ("group_id", "logp_current"):
+            step.tokens.setdefault(name, np.resize(absent, len(step.tokens["token_id"])))
+    return rows_of(steps)
+
+
 def test_the_documented_mapping_file_does_what_the_page_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    text = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)[0]
     rows = [
         {
             "global_step": r.step, "prompt_len": len(r.prompt), "tokens": r.prompt + r.tokens, "uid": f"g{r.group}",
@@ -438,6 +527,31 @@ def test_the_documented_mapping_file_does_what_the_page_says(tmp_path: Path) -> 
     ]  # fmt: skip
     written(tmp_path / "rollouts", rows, "jsonl")
     assert rows_of(steps_of(tmp_path / "rollouts", text)) == expected(ALL)
+
+
+def test_the_documented_layouts_do_what_the_page_says(tmp_path: Path) -> None:
+    """Each section has a line of a file and the mapping file for it."""
+    page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
+    found = re.findall(r"```json\n(.*?)```\n.*?```toml\n(.*?)```", page, flags=re.DOTALL)
+    said = {}
+    for number, (lines, text) in enumerate(found):
+        folder = tmp_path / str(number) / "x"
+        kind = "jsonl.zst" if "jsonl.zst" in text else "db" if "traces.db" in text else "jsonl"
+        folder.parent.mkdir()
+        name = re.findall(r'files = "([\w*]+)\.', text)[0].replace("*", "1")
+        written(folder, [json.loads(line) for line in lines.splitlines()], kind, name)
+        steps = steps_of(folder, text)
+        tokens = [step.tokens["token_id"].tolist() for step in steps if step.tokens is not None]
+        said[number] = ([step.number for step in steps], tokens, [list(step.sequences["reward"]) for step in steps])
+        for step in steps:
+            if step.tokens is not None and "behavior_version" in step.tokens:
+                assert step.tokens["behavior_version"].tolist() == [11] * 4 + [12] * 1
+    assert said == {
+        0: ([0], [[11, 12, 13]], [[1.0]]),
+        1: ([0], [[12, 13, 14]], [[1.0, 0.0]]),
+        2: ([3], [], [[1.0, 0.0]]),
+        3: ([0], [[11, 12, 13, 14, 15]], [[1.0, 0.0]]),
+    }
 
 
 def test_a_file_that_is_being_written_is_waited_for_with_what_comes_after_it(tmp_path: Path) -> None:
