@@ -43,6 +43,14 @@ from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed,
 from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
 from ratioscope.analysis.compare.report import ComparisonReport, report
 from ratioscope.analysis.compare.single_changes import ChangeEffect, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.verdicts.best import (
+    Best,
+    SettingGroup,
+    SettingRow,
+    best_settings,
+    plainest,
+    short_names,
+)
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
@@ -56,6 +64,7 @@ __all__ = [
     "NOTHING",
     "AlignedMetric",
     "Axis",
+    "Best",
     "ChangeEffect",
     "Chosen",
     "Collapse",
@@ -69,6 +78,8 @@ __all__ = [
     "PromptDifference",
     "Setting",
     "SettingCurve",
+    "SettingGroup",
+    "SettingRow",
     "SingleChange",
     "Standing",
     "UnderSchedule",
@@ -77,6 +88,7 @@ __all__ = [
     "attribute",
     "attributes",
     "band_words",
+    "best_settings",
     "change_words",
     "chosen_metric",
     "collapses",
@@ -100,6 +112,7 @@ __all__ = [
     "margin_words",
     "over_schedules",
     "pairs_by_seed",
+    "plainest",
     "points",
     "probability_best",
     "probability_of_improvement",
@@ -109,6 +122,7 @@ __all__ = [
     "report",
     "schedule_words",
     "seeds_needed",
+    "short_names",
     "single_changes",
     "smoothed",
     "standing",

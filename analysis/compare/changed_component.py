@@ -1,12 +1,11 @@
 """In which component two settings differ: a part of the algorithm, a parameter, or another key of the configuration."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ratioscope.analysis.compare.configuration import UNSET, configuration_of
+from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration_of
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.tasks import is_task_key
 from ratioscope.run_format.manifest import Manifest
@@ -14,10 +13,6 @@ from ratioscope.run_format.manifest import Manifest
 ComponentKind = Literal["part", "parameters", "setting"]
 
 _PARTS, PARAMETERS = "algorithm.parts.", "algorithm.parameters."
-# What a part is called when it does nothing: a change takes it away.
-ABSENT = frozenset({"none", "all", "equal", UNSET})
-# Two sides of one bound are one component: epsilon_low and epsilon_high.
-_SIDE = re.compile(r"_(low|high|positive|negative)$")
 
 
 class Component(NamedTuple):
@@ -68,7 +63,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
             return None
         return _in_order("part", _PARTS, parts, before, after)
     if parameters:
-        bounds = {_SIDE.sub("", key) for key in parameters}
+        bounds = {BOUND_SIDE.sub("", key) for key in parameters}
         return None if rest or len(bounds) > 1 else _in_order("parameters", PARAMETERS, parameters, before, after)
     return _in_order("setting", "", rest, before, after) if len(rest) == 1 else None
 
@@ -80,7 +75,7 @@ def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
     parts = [key for key in keys if key.startswith(_PARTS)]
     shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
     names = [key.removeprefix(_PARTS).removeprefix(PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
-    return tuple(dict.fromkeys(_SIDE.sub("", name) for name in names))
+    return tuple(dict.fromkeys(BOUND_SIDE.sub("", name) for name in names))
 
 
 def differing_settings(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:

@@ -1,5 +1,6 @@
 """What was set in a run, and which keys differ between runs."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,6 +8,10 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.run_format.manifest import Manifest
 
 UNSET = "-"
+# What a part is called when it does nothing: a change takes it away.
+ABSENT = frozenset({"none", "all", "equal", UNSET})
+# Two sides of one bound are one component: epsilon_low and epsilon_high.
+BOUND_SIDE = re.compile(r"_(low|high|positive|negative)$")
 
 
 def configuration(run: Run) -> dict[str, Any]:

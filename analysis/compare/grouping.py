@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import aggregate, t_interval
-from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
+from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration, differing_keys
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.setup import unusual
 from ratioscope.analysis.runs.store import Run
@@ -135,24 +135,32 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
-def _telling(same: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+def _telling(same: Sequence[Mapping[str, Any]]) -> list[str]:
     """The differing parameters of an algorithm, and of the other keys as few as tell all its settings apart."""
     keys = [key for key in differing_keys(same) if not key.startswith("schedule.")]
-    parameters = [key for key in keys if key.startswith("algorithm.parameters.")]
-    told, rest = [tuple(str(flat.get(key, UNSET)) for key in parameters) for flat in same], []
-    for key in keys:
+    telling = [key for key in keys if key.startswith("algorithm.parameters.")]
+    told = [tuple(str(flat.get(key, UNSET)) for key in telling) for flat in same]
+    # What one log does not state, because it is older, tells two settings apart only where nothing else does.
+    for key in sorted(
+        set(keys) - set(telling), key=lambda key: ({str(f.get(key, UNSET)) for f in same} <= ABSENT, keys.index(key))
+    ):
         finer = [(*known, str(flat.get(key, UNSET))) for known, flat in zip(told, same, strict=True)]
-        if key not in parameters and len(set(finer)) > len(set(told)):
+        if len(set(finer)) > len(set(told)):
             told = finer
-            rest.append(key)
-    return parameters, rest
+            telling.append(key)
+    return telling
 
 
-def _in_brackets(flat: Mapping[str, Any], telling: tuple[list[str], list[str]]) -> str:
-    """What tells a setting from others of its algorithm: parameters by value, as S3 writes them, the rest by name."""
-    parameters, rest = telling
-    words = [str(flat.get(key, UNSET)) for key in parameters]
-    words += [f"{key.rpartition('.')[2]} {flat.get(key, UNSET)}" for key in rest]
+def _in_brackets(flat: Mapping[str, Any], telling: Sequence[str]) -> str:
+    """What tells a setting from others of its algorithm, by name; both sides of a bound are one: epsilon 0.6/2.0."""
+    bounds: dict[str, list[str]] = {}
+    for key in telling:
+        bounds.setdefault(BOUND_SIDE.sub("", key), []).append(key)
+    words = [
+        f"{(bound if len(keys) > 1 else keys[0]).rpartition('.')[2]} "
+        f"{'/'.join(dict.fromkeys(str(flat.get(key, UNSET)) for key in keys))}"
+        for bound, keys in bounds.items()
+    ]
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -2,6 +2,7 @@
 
 const DOUBLE_CLICK_MS = 300; // as Plotly has it
 const LOAD_AGAIN_MS = 3000;
+const NARROW = 560; // pixels, below which a figure takes the layout that it has for phones
 
 let loading;
 
@@ -36,7 +37,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
   chart.report = (name, value) => data.events.includes(name) && setTriggerValue(name, value);
 
   const layout = { uirevision: "kept", ...figure.layout };
-  chart.due = { source: data.source, traces: figure.data, layout, config: data.config };
+  chart.due = chart.asked = { source: data.source, traces: figure.data, layout, config: data.config };
   chart.fitting ??= fitted(chart);
   draw(chart);
   // Streamlit also ends a call that a newer one has overtaken; the chart is the newer one's then.
@@ -49,7 +50,10 @@ function fitted(chart) {
   const fitting = new ResizeObserver(() => {
     if (chart.due) draw(chart);
     else if (chart.listening && chart.clientWidth && chart.clientWidth !== chart.layout.width) {
-      window.Plotly.relayout(chart, { width: chart.clientWidth });
+      if (chart.layout.meta?.narrow && chart.clientWidth < NARROW !== chart.layout.width < NARROW) {
+        chart.due = chart.asked;
+        draw(chart);
+      } else window.Plotly.relayout(chart, { width: chart.clientWidth });
     }
   });
   fitting.observe(chart);
@@ -60,9 +64,9 @@ function draw(chart) {
   plotly(chart.due.source).then(
     (Plotly) => {
       if (!chart.due || !chart.clientWidth) return;
-      const { traces, layout, config } = chart.due;
+      const { traces, config } = chart.due;
+      const layout = fitting(chart.due.layout, chart.clientWidth);
       chart.due = null;
-      layout.width = chart.clientWidth;
       Plotly.react(chart, traces, layout, config).then(() => listen(Plotly, chart));
     },
     (error) => {
@@ -70,6 +74,15 @@ function draw(chart) {
       setTimeout(() => chart.due && draw(chart), LOAD_AGAIN_MS);
     },
   );
+}
+
+// The layout at a width; what a figure has for narrow ones (`meta.narrow`) goes one level deep.
+function fitting(wide, width) {
+  const layout = structuredClone({ ...wide, width });
+  for (const [key, value] of Object.entries((width < NARROW && wide.meta?.narrow) || {})) {
+    layout[key] = Array.isArray(value) || typeof value !== "object" ? value : { ...layout[key], ...value };
+  }
+  return layout;
 }
 
 function leave(chart) {
@@ -115,6 +128,23 @@ function listen(Plotly, chart) {
   if (chart.dataset.events?.includes("step")) {
     chart.on("plotly_hover", (event) => point(chart, event.xvals?.[0] ?? event.points[0].x));
     chart.on("plotly_unhover", () => point(chart, null));
+  }
+
+  // A grey line (`meta` "quiet") is dark for as long as it is touched.
+  let touched = null;
+  const touch = (place) => {
+    if (place === touched) return;
+    const style = (at, line) => at !== null && Plotly.restyle(chart, { "line.color": line.color, "line.width": line.width }, [at]);
+    if (touched !== null) style(touched, chart.asked.traces[touched].line);
+    touched = place;
+    if (place !== null) style(place, { color: chart._fullLayout.font.color, width: 2.5 });
+  };
+  if (chart._fullData.some(({ meta }) => meta === "quiet")) {
+    chart.on("plotly_hover", (event) => {
+      const { fullData } = nearest(chart, event);
+      touch(fullData.meta === "quiet" ? fullData.index : null);
+    });
+    chart.on("plotly_unhover", () => touch(null));
   }
 
   // Arrow keys go from step to step, Enter is a click.

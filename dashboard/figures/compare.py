@@ -1,6 +1,6 @@
 """Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,17 +9,22 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ratioscope.analysis.compare import Axis, Setting, SettingCurve, curves
+from ratioscope.analysis.compare import Axis, Setting, SettingCurve, SettingGroup, SettingRow, curves
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
 from ratioscope.dashboard.figures.series import AXIS_ROUNDING
-from ratioscope.dashboard.formats import is_share
+from ratioscope.dashboard.formats import interval, is_share, metric_value
 from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
+MOST_ROWS = 24
+"""Rows of a dot plot that are seen at once, heads included."""
+_ROW = 24  # pixels
+_LINE = 16  # pixels of a name at the end of a line
+_LONGEST_NAME, _NARROW_NAME = 44, 20  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
 _CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
@@ -33,6 +38,8 @@ class CurveLine:
     curve: SettingCurve
     name: str
     style: Style
+    quiet: bool = False
+    """Whether it is one of too many: thin, grey, and in colour only while it is touched."""
 
 
 class AxisScale(NamedTuple):
@@ -42,11 +49,22 @@ class AxisScale(NamedTuple):
     unit: float = 1.0
 
 
-def lines(found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant") -> list[CurveLine]:
-    """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`)."""
+def lines(
+    found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant", loud: Collection[int] | None = None
+) -> list[CurveLine]:
+    """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`).
+
+    Args:
+        loud: the places of those that are drawn in colour; None: all.
+    """
+    kept = range(len(found)) if loud is None else sorted(loud)
     settings = [curve.setting for curve in found]
-    looks, called = styles(settings, colour, dash), legend_names(settings, colour, dash)
-    return [CurveLine(*parts) for parts in zip(found, called, looks, strict=True)]
+    looks = dict(zip(kept, styles([settings[place] for place in kept], colour, dash), strict=True))
+    called, grey = legend_names(settings, colour, dash), Style(theme.LIGHT.behavior, "solid", "")
+    return [
+        CurveLine(curve, name, looks.get(place, grey), quiet=place not in looks)
+        for place, (curve, name) in enumerate(zip(found, called, strict=True))
+    ]
 
 
 def axis_scale(by: Axis, last: float) -> AxisScale:
@@ -70,6 +88,7 @@ def panel(
     extent: Ends = (None, None),
     logarithmic: bool = False,
     seeds: bool = False,
+    named: bool = False,
     height: int = 320,
 ) -> go.Figure:
     """Settings in one chart.
@@ -79,12 +98,13 @@ def panel(
         y: the ends of the y axis (`value_range`), the same for all panels that are compared; None: what fits.
         extent: where the axis begins and ends over all panels that are compared (`extent_of`); None: over these lines.
         seeds: draw each seed faintly.
+        named: write the names of the lines at their ends, where they fit (`fits_names`).
     """
     extent = extent_of(shown) if extent[1] is None else extent
     across = axis_scale(by, extent[1] or 0.0)
     fig = base.figure(mode, height=height, x_title=across.title)
-    for line in shown:
-        _add(fig, line, metric, across.unit, seeds=seeds)
+    for line in sorted(shown, key=lambda line: not line.quiet):  # grey ones lie below
+        _add(fig, line, metric, across.unit, mode, seeds=seeds)
     _add_infinite(fig, shown, across.unit, y[1], mode)
     _finish(fig, metric, by, logarithmic=logarithmic)
     fig.update_layout(
@@ -95,7 +115,171 @@ def panel(
     )
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_yaxes(range=_on_axis(y, logarithmic=logarithmic))
+    if named and y[0] is not None and y[1] is not None:
+        _add_names(fig, [line for line in shown if not line.quiet], (y[0], y[1]), x, height)
     return fig
+
+
+def dot_plot(
+    groups: Sequence[SettingGroup],
+    metric: str,
+    mode: Mode,
+    *,
+    baseline: str = "",
+    lines: Collection[int] = (),
+    most: int = MOST_ROWS,
+) -> go.Figure:
+    """A row a setting, best first: seeds as circles, mean and interval; the best in colour, the others grey.
+
+    Args:
+        baseline: a setting's name.
+        lines: its places among the settings, one under each schedule, whose means are drawn as lines.
+        most: rows in all; of each group the best are drawn, see `rows_drawn`.
+    """
+    named, places = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]]()
+    fig = base.figure(mode, x_title="")
+    for group, rows in zip(groups, rows_drawn(groups, most), strict=True):
+        first = len(named)
+        if group.schedule:
+            named[first] = group.schedule, True
+        for row in rows:
+            places.append((len(named), row))
+            named[len(named)] = row.name, False
+        for value in (row.value for row in group.rows if row.place in lines):
+            line = {"color": mode.muted, "width": 1, "dash": "dash"}
+            fig.add_shape(type="line", x0=value, x1=value, y0=first - 0.6, y1=len(named) - 0.4, line=line)
+    for leads, colour in ((False, mode.muted), (True, theme.CURRENT)):
+        _add_rows(fig, [(at, row) for at, row in places if row.leads == leads], metric, colour)
+    for at, row in places:
+        fig.add_annotation(
+            x=1, xref="paper", xanchor="left", xshift=8, y=at, showarrow=False,
+            text=metric_value(metric, row.value, *row.interval),
+            font={"size": 12, "color": mode.text if row.leads else mode.muted},
+        )  # fmt: skip
+    if baseline:
+        fig.add_annotation(
+            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
+            font={"size": 11, "color": mode.muted}, text=f"dashed: {base.plotly_text(_cut(baseline))}",
+        )  # fmt: skip
+    fig.update_yaxes(
+        tickvals=list(named), ticktext=_labels(named.values(), _LONGEST_NAME), range=[len(named) - 0.4, -0.6],
+        showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
+        showline=False,
+    )  # fmt: skip
+    fig.update_xaxes(showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric))
+    if is_share(metric):
+        fig.update_xaxes(tickformat=".0%")
+    narrow = {
+        "yaxis": {"ticktext": _labels(named.values(), _NARROW_NAME), "tickfont": {"color": mode.text, "size": 11}}
+    }
+    fig.update_layout(
+        height=_ROW * len(named) + 52, margin={"l": 8, "r": 56, "t": 20, "b": 28}, hovermode="closest",
+        showlegend=False, dragmode="zoom", uirevision=metric, meta={"narrow": narrow | {"xaxis": {"nticks": 4}}},
+    )  # fmt: skip
+    return fig
+
+
+def _labels(named: Iterable[tuple[str, bool]], longest: int) -> list[str]:
+    """Names at an axis, heads in bold; tables have all of long ones."""
+    texts = [(base.plotly_text(_cut(name, longest)), head) for name, head in named]
+    return [f"<b>{text}</b>" if head else text for text, head in texts]
+
+
+def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:
+    """Of each group the rows that are drawn: all, or where they are more in all the best of each."""
+    room = most - len(groups) * (len(groups) > 1)
+    if sum(len(group.rows) for group in groups) <= room:
+        return [group.rows for group in groups]
+    counts = [0] * len(groups)
+    while sum(counts) < room:
+        open_ones = [place for place, group in enumerate(groups) if counts[place] < len(group.rows)]
+        counts[min(open_ones, key=counts.__getitem__)] += 1
+    return [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
+
+
+def _add_rows(fig: go.Figure, places: Sequence[tuple[int, SettingRow]], metric: str, colour: str) -> None:
+    """Intervals, seeds and means of these rows in one colour."""
+    known = [(at, row) for at, row in places if np.isfinite(row.interval.low)]
+    gap = [np.nan]
+    fig.add_scatter(
+        x=np.concatenate([gap, *[[*row.interval, np.nan] for _, row in known]]).astype(np.float32),
+        y=np.concatenate([gap, *[[at, at, np.nan] for at, _ in known]]).astype(np.float32),
+        mode="lines", line={"color": theme.rgba(colour, 0.45), "width": 5}, hoverinfo="skip", connectgaps=False,
+    )  # fmt: skip
+    seeds = [(at, name, float(end)) for at, row in places if len(row.seeds) > 1 for name, end in row.seeds.items()]
+    fig.add_scatter(
+        x=np.array([end for *_, end in seeds], np.float32), y=np.array([at for at, *_ in seeds], np.float32),
+        mode="markers", marker={"symbol": "circle-open", "size": 8, "color": colour, "line": {"width": 1.2}},
+        text=[base.plotly_text(str(name)) for _, name, _ in seeds],
+        hovertemplate="%{text}: %{x:" + _number(metric) + "}<extra></extra>",
+    )  # fmt: skip
+    fig.add_scatter(
+        x=np.array([row.value for _, row in places], np.float32), y=np.array([at for at, _ in places], np.float32),
+        mode="markers", marker={"symbol": "circle", "size": 9, "color": colour},
+        text=[base.plotly_text(_in_a_line(row, metric)) for _, row in places],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _in_a_line(row: SettingRow, metric: str) -> str:
+    within = interval(metric, *row.interval) if np.isfinite(row.interval.low) else ""
+    told = [metric_value(metric, row.value, *row.interval), f"95%: {within}" * bool(within)]
+    return f"{row.name}: {', '.join(filter(None, told))}, {len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
+
+
+def _of_rows(rows: Sequence[SettingRow], metric: str) -> list[float] | None:
+    """The ends of the axis: all that is drawn, and not beyond what is possible but for half a mark."""
+    values = np.concatenate([[], *[[row.value, *row.interval, *row.seeds] for row in rows]])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None
+    low, high = float(values.min()), float(values.max())
+    pad = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
+    least, highest = CATALOGUE[metric].possible
+    return [max(low - pad, least - pad / 3), min(high + pad, highest + pad / 3)]
+
+
+def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A name that leaves room for the plot; what tells it from others is mostly at its end."""
+    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-longest // 2 :]}"
+
+
+def fits_names(shown: Sequence[CurveLine], height: int = 320) -> bool:
+    """Whether the names of the lines have room below each other at the right."""
+    return sum(not line.quiet for line in shown) * _LINE <= height - 60
+
+
+def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float], x: Ends, height: int) -> None:
+    """The name of each line where it ends; those that would cover each other are moved apart."""
+    last = {place: line.curve.frame.loc[slice(*x), "value"] for place, line in enumerate(shown)}
+    ends = {place: float(values.iloc[-1]) for place, found in last.items() if len(values := _finite(found))}
+    apart = _LINE * (y[1] - y[0]) / (height - 60)
+    places = sorted(ends, key=ends.__getitem__)
+    at = np.array([ends[place] for place in places])
+    for number in range(1, len(at)):
+        at[number] = max(at[number], at[number - 1] + apart)
+    if len(at):  # from the top down, so that none leaves the panel
+        at[-1] = min(at[-1], y[1])
+        for number in range(len(at) - 2, -1, -1):
+            at[number] = min(at[number], at[number + 1] - apart)
+    longest = 0
+    for place, where in zip(places, at.tolist(), strict=True):
+        line, name = shown[place], _cut(shown[place].name, _LONGEST)
+        longest = max(longest, len(name))
+        fig.add_annotation(
+            x=1, xref="paper", xanchor="left", xshift=6, y=where, showarrow=False, font={"size": 12},
+            text=f'<span style="color:{line.style.colour}">●</span> {base.plotly_text(name)}', align="left",
+        )  # fmt: skip
+    legend = {
+        "orientation": "h",
+        "y": -0.22,
+        "yanchor": "top",
+        "x": 0,
+        "font": {"size": 12},
+        "bgcolor": "rgba(0,0,0,0)",
+    }
+    phone = {"showlegend": True, "annotations": [], "legend": legend, "margin": {"l": 8, "r": 8, "t": 12, "b": 90}}
+    fig.update_layout(margin={"r": 24 + 7 * longest}, meta={"narrow": phone})
 
 
 def small_multiples(
@@ -127,7 +311,7 @@ def small_multiples(
     named: set[str] = set()
     for line, place in zip(shown, places.tolist(), strict=True):
         at = (place // across + 1, place % across + 1)
-        _add(fig, line, metric, 1.0, legend=line.name not in named, at=at)
+        _add(fig, line, metric, 1.0, mode, legend=line.name not in named, at=at)
         named.add(line.name)
     fig.update_xaxes(axes["xaxis"], showgrid=False, zeroline=False, linecolor=mode.grid)
     fig.update_xaxes(range=_range(steps, extent_of(shown), 1.0, "step"))
@@ -226,6 +410,7 @@ def _add(
     line: CurveLine,
     metric: str,
     unit: float,
+    mode: Mode,
     *,
     seeds: bool = False,
     legend: bool = True,
@@ -233,6 +418,9 @@ def _add(
 ) -> None:
     """Band, each seed, what was logged, and on top the line itself; `at`: row and column of the panel."""
     place = {"row": at[0], "col": at[1]} if at else {}
+    if line.quiet:
+        _add_quiet(fig, line, metric, unit, mode, place)
+        return
     colour, dash, symbol = line.style
     name, curve = base.plotly_text(line.name), line.curve
     faint = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": name, "connectgaps": True}
@@ -261,6 +449,16 @@ def _add(
         hovertemplate="%{y:" + _number(metric) + "}",
         **place,
     )
+
+
+def _add_quiet(fig: go.Figure, line: CurveLine, metric: str, unit: float, mode: Mode, place: Mapping[str, int]) -> None:
+    """A line that is grey until it is touched (`components/plot.js`)."""
+    drawn = base.reduce(_finite(line.curve.frame["value"]), base.MOST_POINTS - 2)
+    fig.add_scatter(
+        x=_places(drawn.index, unit), y=drawn.to_numpy(np.float32), name=base.plotly_text(line.name), mode="lines",
+        line={"color": theme.rgba(mode.behavior, 0.5), "width": 1.2}, showlegend=False, meta="quiet",
+        hovertemplate="%{y:" + _number(metric) + "}", **place,
+    )  # fmt: skip
 
 
 def _add_difference(fig: go.Figure, value: pd.Series, metric: str, unit: float, name: str, style: Style) -> None:

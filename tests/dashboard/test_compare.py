@@ -21,6 +21,7 @@ from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
+from ratioscope.dashboard.theme import CURRENT
 from ratioscope.dashboard.views.compare.difference import LEADER
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import charts, checked, query, sentences, visit
@@ -79,8 +80,15 @@ def two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _panels(at: AppTest) -> list[dict[str, Any]]:
-    """The charts of the page without that of the difference."""
-    return [chart for chart in charts(at) if "minus" not in str(chart["layout"]["yaxis"]["title"].get("text"))]
+    """The charts of the page without those of the ends and of the difference."""
+    found = [chart for chart in charts(at) if "ticktext" not in chart["layout"]["yaxis"]]
+    return [chart for chart in found if "minus" not in str(chart["layout"]["yaxis"]["title"].get("text"))]
+
+
+def _dots(at: AppTest) -> dict[str, Any]:
+    """The chart of the ends."""
+    (found, *_) = [chart for chart in charts(at) if "ticktext" in chart["layout"]["yaxis"]]
+    return found
 
 
 def _named(at: AppTest) -> list[str]:
@@ -91,12 +99,15 @@ def _named(at: AppTest) -> list[str]:
 def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) -> None:
     assert _named(page) == ["grpo", "reinforce"]
     said = sentences(page).replace("\\", "")
-    assert "grpo ends with" in said and "does not say on how many prompts it evaluates" in said
-    assert "With other seeds: grpo is ahead in 4 of 4 pairs of seeds, by 10.0 points [10.0, 10.0]" in said
-    assert "probability of ending better 1" in said
+    assert "Best: grpo (" in said and "%, 4 seeds).** Worse: reinforce." in said
+    assert "other seeds may change" not in said  # four are enough
+    assert "Blue: the best" in said and "Bars: 95% over seeds (t)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
     assert "mean of the last 3 logged values, steps 5 to 7" in said
-    (table,) = [table.value for table in page.dataframe if "P(best)" in table.value]
+
+
+def test_the_ranking_is_a_table_on_demand(on_demand: AppTest) -> None:
+    (table,) = [table.value for table in on_demand.dataframe if "P(best)" in table.value]
     assert list(table["Setting"]) == ["grpo", "reinforce"]
     assert list(table["Seeds"]) == [str(SEEDS)] * 2
     assert float(table["P(best)"][0].removesuffix("%")) > 90
@@ -115,7 +126,7 @@ def test_panels_by_any_key_have_equal_axes_and_a_title_each(two: list[str]) -> N
     first, second = (chart["layout"] for chart in _panels(at))
     assert first["yaxis"]["range"] == second["yaxis"]["range"]
     assert first["xaxis"]["range"] == second["xaxis"]["range"]
-    titles = [text for each in at.markdown if "optimiser.lr =" in (text := each.value.replace("\\", ""))]
+    titles = [text for each in at.markdown if "## optimiser.lr =" in (text := each.value.replace("\\", ""))]
     assert titles[:2] == ["## optimiser.lr = 0.1", "## optimiser.lr = 0.2"]
     assert _named(at) == ["lr 0.1, grpo", "lr 0.1, reinforce", "lr 0.2, grpo"]
 
@@ -133,8 +144,8 @@ def test_the_interquartile_mean_of_four_seeds_leaves_out_two(two: list[str], fol
 
 @pytest.mark.parametrize(("along", "title"), [("tokens", "tokens trained on"), ("time", "since the first update")])
 def test_runs_are_laid_along_tokens_and_time(two: list[str], along: str, title: str) -> None:
-    at = visit("compare", run=two, along=along)
-    for chart in charts(at)[:2]:
+    at = visit("compare", run=two, along=along, against="true")
+    for chart in _panels(at):
         assert title in chart["layout"]["xaxis"]["title"]["text"]
     assert _named(at) == ["grpo", "reinforce"]
 
@@ -161,7 +172,7 @@ def unfolded() -> list[AppTest]:
 def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
     """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
     if not unfolded:
-        shown = dict.fromkeys(("seeds", "prompts", "parts", "pair", "settings", "together"), "true")
+        shown = dict.fromkeys(("seeds", "prompts", "parts", "pair", "settings", "ranking", "against"), "true")
         unfolded.append(visit("compare", run=two, **shown))
     return unfolded[0]
 
@@ -176,7 +187,7 @@ def test_each_seed_is_drawn_on_demand(two: list[str], page: AppTest, on_demand: 
 def test_brushed_steps_are_shown_and_taken_back(two: list[str]) -> None:
     at = visit("compare", run=two, **{"from": "2", "to": "5"})
     assert "steps 2 to 5" in sentences(at)
-    assert {tuple(chart["layout"]["xaxis"]["range"]) for chart in charts(at)} == {(1.5, 5.5)}
+    assert {tuple(chart["layout"]["xaxis"]["range"]) for chart in _panels(at)} == {(1.5, 5.5)}
     assert query(checked(at.button(key="all-steps").click().run(), "compare"), "from") == []
 
 
@@ -207,7 +218,7 @@ def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_de
 
 
 def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
-    assert "They differ in step (grpo / reinforce)." in sentences(page).replace("\\", "")
+    assert any("step (grpo / reinforce)" in fold.label.replace("\\", "") for fold in page.expander)
     (parts,) = [table.value for table in page.dataframe if "Component" in table.value]
     assert parts.to_dict("list") == {"Component": ["step"], "grpo": ["grpo"], "reinforce": ["reinforce"]}
     (whole,) = [table.value for table in on_demand.dataframe if "Component" in table.value]
@@ -328,12 +339,31 @@ def test_standing_meets_across_schedules_where_no_schedule_has_two(folder: Path)
     assert "there is one seed of each" in " ".join(found.sentences)
 
 
-def test_differences_are_to_the_run_that_was_chosen_first_until_another_is(two: list[str], page: AppTest) -> None:
-    other = next(label for label in page.selectbox(key="baseline").options if label.startswith("reinforce"))
-    for at, left in ((page, "reinforce"), (visit("compare", run=two, baseline=other), "grpo")):
-        (table,) = [table.value for table in at.dataframe if "In these runs" in table.value]
+def test_differences_are_to_the_best_of_two_until_another_is_chosen(two: list[str], on_demand: AppTest) -> None:
+    other = next(label for label in on_demand.selectbox(key="baseline").options if label.startswith("reinforce"))
+    for at, left in (
+        (on_demand, "reinforce"),
+        (visit("compare", run=two[::-1], against="true"), "reinforce"),
+        (visit("compare", run=two, baseline=other, against="true"), "grpo"),
+    ):
+        (table,) = [table.value for table in at.dataframe if "Significant" in table.value]
         assert list(table["Setting"]) == [left]
         assert table["Difference"][0].startswith("-") == (left == "reinforce")
+        assert list(table["Significant"]) == ["worse" if left == "reinforce" else "better"]
+
+
+def test_the_page_begins_with_the_ends_best_first(page: AppTest) -> None:
+    """The numbers drawn are those of the ranking; only the best is in colour."""
+    found = _dots(page)
+    assert charts(page)[0] == found
+    assert found["layout"]["yaxis"]["ticktext"] == ["grpo", "reinforce"]
+    by_colour = {
+        trace["marker"]["color"]: trace for trace in found["data"] if trace.get("marker", {}).get("symbol") == "circle"
+    }
+    (best,) = _numbers(by_colour[CURRENT]["x"])
+    assert _numbers(by_colour[CURRENT]["y"]).tolist() == [0]
+    (seeds, _) = [trace for trace in found["data"] if trace.get("marker", {}).get("symbol") == "circle-open"][::-1]
+    assert len(_numbers(seeds["x"])) == SEEDS and best == pytest.approx(_numbers(seeds["x"]).mean())
 
 
 def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":

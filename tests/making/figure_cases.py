@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
-from ratioscope.analysis.compare import Member, Setting, curves, difference_over
+from ratioscope.analysis.compare import Member, Setting, best_settings, curves, difference_over, standing
 from ratioscope.analysis.compare import grouped_settings as grouped
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
@@ -282,9 +282,22 @@ CASES: tuple[Case, ...] = (
         plotted=("reward",),
     ),
     Case(
+        "compare.dot_plot",
+        lambda m, mode, steps: comparison.dot_plot(
+            best_settings(standing(m.settings, "reward")).groups, "reward", mode, baseline=HOSTILE, lines=(0,)
+        ),
+        over_steps=False,
+    ),
+    Case(
         "compare.panel",
         lambda m, mode, steps: comparison.panel(
-            comparison.lines(curves(m.settings, "reward")), "reward", mode, x=steps, seeds=True
+            comparison.lines(curves(m.settings, "reward"), loud=(0,)),
+            "reward",
+            mode,
+            x=steps,
+            y=(-1, 2),
+            seeds=True,
+            named=True,
         ),
         plotted=("reward",),
     ),

@@ -11,7 +11,8 @@ from math import isfinite
 import numpy as np
 
 from ratioscope.analysis.compare.alignment import Axis
-from ratioscope.analysis.compare.changed_component import ABSENT, components_between, number_in
+from ratioscope.analysis.compare.changed_component import components_between, number_in
+from ratioscope.analysis.compare.configuration import ABSENT
 from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import orientation
 from ratioscope.analysis.compare.single_changes import NO_VALUE, ONE_SEED, SingleChange, UnderSchedule, single_changes

@@ -25,6 +25,8 @@ class Separation:
     """Pairs of this contest that could be tested."""
     family: int
     """Pairs that were tested together, those of other contests included: Holm's correction is over them."""
+    unknown: frozenset[Pair] = frozenset()
+    """Pairs of which no test can be made."""
 
     @property
     def leaders(self) -> tuple[int, ...]:
@@ -99,5 +101,6 @@ def separations(orders: Sequence[Sequence[int]], p_values: PValues) -> list[Sepa
     for number, order in enumerate(orders):
         mine = [place for place, (contest, _) in enumerate(pairs) if contest == number]
         apart = frozenset(pairs[place][1] for place in mine if rejected[place])
-        found.append(Separation(tuple(order), apart, sum(isfinite(tests[place]) for place in mine), family))
+        unknown = frozenset(pairs[place][1] for place in mine if not isfinite(tests[place]))
+        found.append(Separation(tuple(order), apart, len(mine) - len(unknown), family, unknown))
     return found

@@ -45,6 +45,10 @@ class Contest:
     with_other_seeds: Separation
     """Which differ beyond the spread of the seeds."""
 
+    def judged(self, *, over_seeds: bool) -> Separation:
+        """By the spread of the seeds, or by the noise of these runs."""
+        return self.with_other_seeds if over_seeds else self.here
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -68,6 +72,14 @@ class Standing:
     """Of each setting; all empty where there is one task."""
     fallen: tuple[Collapse, ...]
     """What collapsed, or ends below where it began."""
+
+    def differ(self, a: int, b: int, *, over_seeds: bool) -> bool | None:
+        """Whether two settings differ, all pairs judged together; None: not tested, or of different schedules."""
+        for contest in self.contests:
+            judged = contest.judged(over_seeds=over_seeds)
+            if {a, b} <= set(judged.order):
+                return None if {(a, b), (b, a)} & judged.unknown else bool({(a, b), (b, a)} & judged.apart)
+        return None
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -69,11 +69,11 @@ def under(schedule: str) -> str:
     return "where the schedule is not stated" if schedule == "schedule not stated" else f"under {schedule}"
 
 
-def some(items: Iterable[str], separator: str = ", ") -> str:
+def some(items: Iterable[str], separator: str = ", ", most: int = MOST_LISTED) -> str:
     """The first ones, and how many more there are; a single one more takes no more room than its number."""
     items = list(items)
-    more = len(items) - MOST_LISTED
-    return listed([*items[:MOST_LISTED], f"{more} more"] if more > 1 else items, separator)
+    more = len(items) - most
+    return listed([*items[:most], f"{more} more"] if more > 1 else items, separator)
 
 
 def lowered(title: str) -> str:

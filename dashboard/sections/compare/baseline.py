@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from functools import partial
+from math import isfinite, nan
 
 import pandas as pd
 
-from ratioscope.analysis.compare import ComparisonAnswer, component_differences, differences
+from ratioscope.analysis.compare import component_differences, differences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare import pair
@@ -35,7 +36,7 @@ def compared_with(comparison: Comparison, baseline: int) -> dict[int, int]:
 
 
 def differing_from_baseline(comparison: Comparison) -> str:
-    """In which settings the runs differ, in one sentence; the parts of the algorithms first."""
+    """In which settings the runs differ; the parts of the algorithms first."""
     table = component_differences(comparison.settings)
     named = [str(name) for name in table.index]
     if len(comparison.settings) == 2:
@@ -45,7 +46,7 @@ def differing_from_baseline(comparison: Comparison) -> str:
     if not named:
         return ""
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED + 1 else ""
-    return f"They differ in {', '.join(named[:_MOST_NAMED] if more else named)}{more}."
+    return f"{', '.join(named[:_MOST_NAMED] if more else named)}{more}"
 
 
 def against(comparison: Comparison, baseline: int) -> list[Table]:
@@ -58,9 +59,8 @@ def against(comparison: Comparison, baseline: int) -> list[Table]:
         "Minus": "The baseline's variant under the same schedule, or the baseline where it did not run under it.",
         "Difference": "End of the setting minus end of the baseline, mean over the seeds.",
         "95% of these runs": "The noise of the prompts, this pair by itself.",
-        "In these runs": "Whether the difference is beyond that noise.",
         "95% over seeds": "t interval, paired where both share seeds; this pair by itself.",
-        "With other seeds": "Whether they would repeat it.",
+        "Significant": "All pairs of settings are judged together (Holm); settings of different schedules are not.",
     }
     rows = []
     for place in map(int, found.ranking.index):
@@ -70,19 +70,31 @@ def against(comparison: Comparison, baseline: int) -> list[Table]:
         here, over = answer.runs, answer.difference
         rows.append(
             (comparison.settings[place].variant, comparison.settings[place].schedule, label[partner[place]],
-             pair.difference_words(metric, here.value, *here.interval), _ends(metric, *here.interval), _here(answer),
-             _ends(metric, *over.interval) if min(over.seeds) > 1 else "one seed", _repeats(answer))
+             pair.difference_words(metric, here.value, *here.interval), _ends(metric, *here.interval),
+             _ends(metric, *over.interval) if min(over.seeds) > 1 else "one seed",
+             _significant(comparison, place, partner[place], here.value))
         )  # fmt: skip
     if not rows:
         return []
     same = len({row[2] for row in rows}) == 1
-    kept = [column for column, head in enumerate(explained) if head != "Minus" or not same]
+    alike = {"Minus": same, "Schedule": len({row[1] for row in rows}) == 1}
+    kept = [column for column, head in enumerate(explained) if not alike.get(head, False)]
     heads = tuple(head for column, head in enumerate(explained) if column in kept)
     shown = tuple(tuple(row[column] for column in kept) for row in rows)
     minus = f"minus {rows[0][2]}" if same else "minus the baseline"
-    note = "Each pair by itself; judged together they are below." if len(rows) > 1 else ""
     helps = {head: explained[head] for head in heads if explained[head]}
-    return [Table(f"{CATALOGUE[metric].title} at the end, {minus}", heads, shown, note, helps)]
+    return [Table(f"{CATALOGUE[metric].title} at the end, {minus}", heads, shown, "", helps)]
+
+
+def span(comparison: Comparison, baseline: int) -> str:
+    """From where to where the differences to the baseline go, in a few words."""
+    metric, partner = comparison.measure.metric, compared_with(comparison, baseline)
+    ends = {row.place: row.value for row in comparison.best.rows}
+    found = sorted(ends[place] - ends[other] for place, other in partner.items() if {place, other} <= set(ends))
+    if not found or not isfinite(found[0]) or not isfinite(found[-1]):
+        return ""
+    told = [f"{'+' * (value > 0)}{pair.difference_words(metric, value, nan, nan)}" for value in (found[0], found[-1])]
+    return " to ".join(dict.fromkeys(told))
 
 
 def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
@@ -94,7 +106,7 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
         ((place, other),) = partner.items()
         drawn_alone = pair.pair_difference(comparison, place, other)
         return [replace(piece, key=_KEY) if isinstance(piece, Chart) else piece for piece in drawn_alone]
-    measure, drawn = comparison.measure, lines(comparison.curves, look)
+    measure, drawn = comparison.measure, lines(comparison, look)
     tables = {place: pair.contrast(comparison, place, other)[0] for place, other in partner.items()}
     known = [(drawn[place], table) for place, table in tables.items() if len(table)]
     if not known:
@@ -110,19 +122,17 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
     return [chart(comparison.mode, _KEY, title, draw, said, frame, (measure.metric,), by_step=by_step)]
 
 
-def _here(answer: ComparisonAnswer) -> str:
-    if answer.runs.reason:
+def _significant(comparison: Comparison, place: int, other: int, value: float) -> str:
+    """Better or worse where the two differ, all pairs judged together."""
+    differ = comparison.standing.differ(place, other, over_seeds=comparison.best.over_seeds)
+    if differ is None:
         return "unknown"
-    return _word(answer, answer.runs.value) if answer.runs.differs else "not told apart"
+    return _word(comparison.measure.metric, value) if differ else "no"
 
 
-def _repeats(answer: ComparisonAnswer) -> str:
-    return f"yes, {_word(answer, answer.difference.value)}" if answer.better else "unknown"
-
-
-def _word(answer: ComparisonAnswer, value: float) -> str:
+def _word(metric: str, value: float) -> str:
     """Better or worse, for a metric that has a better way."""
-    better = CATALOGUE[answer.metric].better
+    better = CATALOGUE[metric].better
     if better not in ("higher", "lower"):
         return "higher" if value > 0 else "lower"
     return "better" if (value > 0) == (better == "higher") else "worse"

@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Concatenate
 
-from ratioscope.analysis.compare import Axis, Setting, SettingCurve, Standing, curves, labels, standing
+from ratioscope.analysis.compare import (
+    Axis,
+    Best,
+    Setting,
+    SettingCurve,
+    Standing,
+    best_settings,
+    curves,
+    labels,
+    standing,
+)
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.dashboard.sections.subject import Arguments, Result
@@ -66,6 +76,11 @@ class Comparison:
     def standing(self) -> Standing:
         """Which setting leads at the end, and whether that is more than chance."""
         return self.compute(standing, self.measure.metric, self.measure.by)
+
+    @cached_property
+    def best(self) -> Best:
+        """A row for each setting, best first, and who leads in words."""
+        return best_settings(self.standing)
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -6,15 +6,18 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import Setting, SettingCurve, attribute, band_words
+from ratioscope.analysis.compare import Setting, attribute, band_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.figures.line_styles import legend_names
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import chart
 from ratioscope.dashboard.theme import Mode
 
+MOST_COLOURED = 8
+"""Lines in colour: the eye keeps no more colours apart."""
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
@@ -44,21 +47,37 @@ def legend(comparison: Comparison, look: Look) -> str:
     said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, seeds)))}."]
     if comparison.measure.window > 1:
         said.append("Thin lines: logged values, without the running mean.")
-    drawn = [(attribute(line.curve.setting, look.facet), line.style) for line in lines(found, look)]
+    drawn = [
+        (attribute(line.curve.setting, look.facet), line.style) for line in lines(comparison, look) if not line.quiet
+    ]
     if len(set(drawn)) < len(drawn):
         said.append("Lines that look the same differ in something that colour, dash and panel do not show.")
     return " ".join(said)
 
 
-def lines(found: Sequence[SettingCurve], look: Look) -> list[figures.CurveLine]:
-    """Curves with the styles that tell them apart."""
-    return figures.lines(found, look.colour, look.dash)
+def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
+    """Curves with the styles that tell them apart; of many looks the best eight are in colour."""
+    found = comparison.curves
+    names = legend_names([curve.setting for curve in found], look.colour, look.dash)
+    order = [row.place for row in comparison.best.rows]
+    order = sorted(range(len(found)), key=lambda place: order.index(place) if place in order else len(order))
+    loud = list(dict.fromkeys(names[place] for place in order))[:MOST_COLOURED]
+    places = [place for place, name in enumerate(names) if name in loud]
+    return figures.lines(found, look.colour, look.dash, places)
+
+
+def names_at_ends(comparison: Comparison, look: Look) -> bool:
+    """Whether the lines are named where they end: in a single panel, which has room for it."""
+    facets = {attribute(curve.setting, look.facet) for curve in comparison.curves}
+    drawn = lines(comparison, look)
+    alone = len({line.name for line in drawn}) == len(drawn)
+    return len(facets) == 1 and alone and not look.logarithmic and figures.fits_names(drawn)
 
 
 def panels(comparison: Comparison, look: Look) -> list[Chart]:
     """The curves, a chart a facet on equal axes; as small multiples see `multiples`."""
     measure, found = comparison.measure, comparison.curves
-    drawn, said = lines(found, look), span(comparison)
+    drawn, said = lines(comparison, look), span(comparison)
     facets: dict[str, list[int]] = {}
     for place, curve in enumerate(found):
         facets.setdefault(attribute(curve.setting, look.facet), []).append(place)
@@ -68,10 +87,11 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     return [
         chart(
             comparison.mode, f"compare-{number_of}",
-            (f"{look.facet} = {value}" if "." in look.facet else value) or "All settings",
+            heading(measure) if len(facets) == 1 else f"{look.facet} = {value}" if "." in look.facet else value,
             partial(
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
+                named=names_at_ends(comparison, look),
                 height=320 if len(facets) < 3 else 280 if len(facets) <= figures.MOST_IN_A_ROW else 220,
             ),
             said, _numbers(comparison, places), (measure.metric,), by_step=by_step,

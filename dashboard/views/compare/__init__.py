@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import streamlit as st
 
@@ -11,12 +10,13 @@ from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import POLL_SECONDS, answer, how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.frame import POLL_SECONDS, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.sections.compare import baseline, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
+from ratioscope.dashboard.sections.compare.dots import dots, left_out
 from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.views.compare import controls, data
@@ -85,12 +85,12 @@ def render() -> None:
         _left_out(reason)
     if not comparison.settings:
         return
-    with opening:
-        _answer(comparison, other_seeds(known, ids))
-        say(baseline.differing_from_baseline(comparison))
     with chosen:
         look = look_of(comparison.settings)
-        base = controls.baseline(comparison, ids[0])
+        base = controls.baseline(comparison)
+    with opening:
+        _answer(comparison, other_seeds(known, ids))
+        _dots(comparison, base)
     if len(comparison.standing.without) == len(comparison.settings):
         st.info(escape(_why_missing(comparison)), icon=":material/help:")
     else:
@@ -100,51 +100,71 @@ def render() -> None:
     how_to_read(_HOW_TO_READ)
 
 
+def _dots(comparison: Comparison, base: int) -> None:
+    """Where each setting ends; of many the best, and all of them on demand."""
+    if not comparison.best.rows:
+        return
+    draw(dots(comparison, base), caption="below")
+    if left_out(comparison):
+        with fold("all", f"All {len(comparison.best.rows)} settings") as door:
+            if door.open:
+                draw(
+                    dots(comparison, base, most=len(comparison.settings) + len(comparison.best.groups), key="dots-all")
+                )
+
+
 def _difference(comparison: Comparison, look: Look, base: int) -> None:
-    """Curves and differences beside each other, the ends below them; what few ask for is folded."""
+    """The curves, and on demand the numbers behind the dots: what few ask for is folded."""
     if comparison.measure.by == "step":
         _range()
-    panels(comparison, look, beside=partial(baseline.along, comparison, base, look))
-    draw(*baseline.against(comparison, base))
-    with fold("ranking", "Ranking", "where each setting ends, and how well that is known") as door:
-        if door.open:
-            draw(tables.ranking(comparison))
-    contests = [table for table in tables.contests(comparison) if len(table.rows) > 1]
-    others = [*contests, *tables.over_schedules(comparison), *tables.changes(comparison)]
-    if others:
-        with fold("together", "All pairs judged together", "; ".join(table.title for table in others)) as door:
+    panels(comparison, look)
+    _how_known(comparison)
+    if baseline.compared_with(comparison, base):
+        with fold("against", "Against the baseline", baseline.span(comparison, base)) as door:
             if door.open:
-                draw(*others)
+                draw(*baseline.against(comparison, base), *baseline.along(comparison, base, look))
     if len(comparison.settings) > 1:
         with fold("pair", "Any two settings", "A minus B, on the same prompts too") as door:
             if door.open:
                 draw_difference(comparison)
 
 
+def _how_known(comparison: Comparison) -> None:
+    """The ranking with letters, all pairs, single changes."""
+    standing = comparison.standing
+    contests = [table for table in tables.contests(comparison) if len(table.rows) > 1]
+    pairs = sum(contest.judged(over_seeds=comparison.best.over_seeds).tested for contest in standing.contests)
+    says = f"{len(comparison.settings)} settings, {pairs} pairs judged together (Holm)" if pairs > 1 else ""
+    with fold("ranking", "Ranking", says) as door:
+        if not door.open:
+            return
+        draw(tables.ranking(comparison))
+        if standing.contests:
+            st.markdown("  \n".join(escape(f"{sentence}.") for sentence in standing.leads))
+        draw(*contests, *tables.over_schedules(comparison), *tables.changes(comparison))
+
+
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
-    """What was found first, what decides, and how sure it is; schedule by schedule on demand.
+    """Who leads, and once what so few seeds cannot tell.
 
     Args:
         more_seeds: runs that differ from the chosen ones in their seed alone.
     """
-    standing = comparison.standing
-    others = [standing.short, _with_more_seeds(standing.other_seeds, more_seeds)]
-    first, *said = [f"{sentence}." for sentence in (standing.collapsed, *others) if sentence]
-    answer(first)
-    if said:
-        st.markdown("  \n".join(map(escape, said)))
-    say(" ".join([comparison.instead, *(f"{remark}." for remark in standing.remarks)]))
+    standing, best = comparison.standing, comparison.best
+    sentences = best.sentences or [f"{sentence}." for sentence in standing.leads]
+    if len(standing.contests) > 1:
+        st.markdown("  \n".join(f"**{escape(sentence)}**" for sentence in sentences))
+    else:
+        first, *rest = sentences
+        st.markdown(" ".join([f"**{escape(first)}**", *map(escape, rest)]))
+    said = [best.collapsed, _with_more_seeds(best.caveat, more_seeds), comparison.instead]
+    say(" ".join(filter(None, [*said, *(f"{remark}." for remark in standing.remarks)])))
     if more_seeds:
         ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
         st.button(
             f"Take in {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
             on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],),
         )  # fmt: skip
-    if standing.contests:
-        where = standing.where.removesuffix(".") if len(set(standing.tasks)) == 1 else "task by task"
-        with fold("more", "How this is known", where) as door:
-            if door.open:
-                st.markdown("  \n".join(escape(f"{sentence}.") for sentence in standing.leads))
 
 
 def _with_more_seeds(sentence: str, more_seeds: Sequence[str]) -> str:
@@ -161,7 +181,7 @@ def _seeds(number: int) -> str:
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
     """How the algorithms and the runs differ."""
-    with fold("settings", "Settings that differ", "parts of the algorithms, configuration by run") as door:
+    with fold("settings", "Settings that differ", baseline.differing_from_baseline(comparison)) as door:
         if not door.open:
             return
         differing = tables.parts(comparison.settings)

@@ -6,10 +6,11 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.analysis.compare import NOTHING, Setting, attributes
+from ratioscope.analysis.compare import NOTHING, Setting, attributes, plainest
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.metric_choice import metric_choice
+from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 
 WINDOWS = (1, 3, 5, 10, 20, 50)
@@ -22,6 +23,8 @@ def controls() -> tuple[ComparedMeasure, Callable[[Sequence[Setting]], Look]]:
     """What is compared, and what draws the controls of how it is drawn, which depend on the settings."""
     with st.container(width=320):
         metric = metric_choice("metric")
+    with st.popover("About this metric", icon=":material/help:", type="tertiary"):
+        st.markdown(tooltip(metric))
     door = st.popover("View", icon=":material/tune:", key="view")
     with door:
         by = axis_choice()
@@ -56,16 +59,15 @@ def _look(door: DeltaGenerator, settings: Sequence[Setting]) -> Look:
     return Look(**chosen, seeds=seeds, logarithmic=logarithmic)
 
 
-def baseline(comparison: Comparison, first: str) -> int:
-    """The setting that all others are held against: that of the run that was chosen first, until another is."""
-    labels = comparison.labels
-    members = [{member.run_id for member in setting.members} for setting in comparison.settings]
-    usual = next((place for place, ids in enumerate(members) if first in ids), 0)
+def baseline(comparison: Comparison) -> int:
+    """The setting that all others are held against: the plainest, until another is chosen."""
+    labels, usual = comparison.labels, plainest(comparison.standing)
     if len(labels) < 2:
         return usual
     with st.container(width=320):
         chosen = st.selectbox(
             "Baseline", labels, index=usual, key="baseline", bind="query-params", filter_mode="contains",
-            help="Differences are each setting minus this one; by default the setting of the run chosen first.",
+            help="Differences are each setting minus this one. By default the setting with the fewest changes to all "
+            "others; of several, the best.",
         )  # fmt: skip
     return labels.index(chosen)

@@ -1,18 +1,17 @@
 """The charts of the Compare page: a panel a facet on equal axes, and the key to their lines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape as attribute_text
 
 import streamlit as st
 
 from ratioscope.dashboard.components.blocks import draw, say
-from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine
 from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
-from ratioscope.dashboard.sections.model import Piece, has_content
+from ratioscope.dashboard.sections.model import has_content
 from ratioscope.inert import one_line
 
 _LONGEST = 60  # signs of a name in the key; tables have all of it
@@ -33,43 +32,35 @@ _SHAPES = {
 }
 
 
-def panels(comparison: Comparison, look: Look, beside: Callable[[], Sequence[Piece]]) -> None:
-    """A chart a facet, up to four beside each other, else three; on a narrow screen they stand below each other.
-
-    Args:
-        beside: what stands beside a single panel, below several; not asked for where there is a single setting.
-    """
+def panels(comparison: Comparison, look: Look) -> None:
+    """A chart a facet, up to four beside each other, else three; on a narrow screen they stand below each other."""
     measure = comparison.measure
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"## {escape(curves.heading(measure))}", width="content")
-        with st.popover("About this metric", icon=":material/help:", type="tertiary"):
-            st.markdown(tooltip(measure.metric))
-    _key(curves.lines(comparison.curves, look))
+    drawn = curves.lines(comparison, look)
     charts = [chart for chart in curves.panels(comparison, look) if has_content(chart)]
-    others = list(beside()) if len(comparison.settings) > 1 else []
-    if len(charts) == 1 and others:
-        left, right = st.columns([3, 2], gap="medium")
-        with left:
-            draw(*charts)
-        with right:
-            draw(*others)
-        charts, others = [], []
+    if len(charts) > 1:  # a single one has it as its title
+        st.markdown(f"## {escape(curves.heading(measure))}")
+    if not curves.names_at_ends(comparison, look):
+        _key(drawn)
     across = len(charts) if len(charts) <= MOST_IN_A_ROW else 3
     for start in range(0, len(charts), max(1, across)):
         columns = st.columns(across, gap="small", vertical_alignment="bottom")  # a title may take two lines
         for column, chart in zip(columns, charts[start : start + across], strict=False):
             with column:
                 draw(chart)
-    draw(*others)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
-    triangles = f" Triangles: infinite values, at {infinite} points." if infinite else ""
-    drag = "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom."
-    say(f"{curves.legend(comparison, look)}{triangles} {drag}")
+    quiet = len({line.name for line in drawn if line.quiet})
+    told = [
+        curves.legend(comparison, look),
+        f"Grey: {quiet} more; touch a line for its name." if quiet else "",
+        f"Triangles: infinite values, at {infinite} points." if infinite else "",
+        "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom.",
+    ]
+    say(" ".join(filter(None, told)))
 
 
 def _key(lines: Sequence[CurveLine]) -> None:
     """What each look means; as elements of the page it wraps and never covers a panel."""
-    looks: dict[tuple[str, Style], None] = dict.fromkeys((line.name, line.style) for line in lines)
+    looks: dict[tuple[str, Style], None] = dict.fromkeys((line.name, line.style) for line in lines if not line.quiet)
     with st.container(horizontal=True, gap="medium"):
         for name, style in looks:
             with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):

@@ -44,7 +44,8 @@ def test_runs_that_differ_in_their_seed_only_are_one_setting(members: list[Membe
 def test_settings_are_named_by_what_tells_them_apart(members: list[Member]) -> None:
     variants = {setting.variant for setting in grouped_settings(members)}
     assert variants == {
-        "reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois (0.2, 0.2)", "rec_oneside_nois (0.6, 2.0)",
+        "reinforce", "grpo", "rec_oneside_is", "rec_oneside_nois (epsilon 0.2)",
+        "rec_oneside_nois (epsilon 0.6/2.0)",
     }  # fmt: skip
 
 

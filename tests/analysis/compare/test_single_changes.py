@@ -243,7 +243,10 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_diffe
     collapse, changes, alike, *leads, seeds, sure = conclusions(figure3)
     assert "and are not told apart; all 4 are above reinforce (67.5%)" in leads[0]
     assert "no two of the 5 settings are told apart" in leads[1]  # REINFORCE swings between .18 and .82
-    assert "offline: rec_oneside_nois (0.6, 2.0) leads (87.8%), above " in leads[2] and "reinforce (43.6%)" in leads[2]
+    assert (
+        "offline: rec_oneside_nois (epsilon 0.6/2.0) leads (87.8%), above " in leads[2]
+        and "reinforce (43.6%)" in leads[2]
+    )
     assert "tells reinforce (0.440 [" in leads[4] and "less) apart from grpo" in leads[4]
     assert "there is one seed of each" in seeds
     assert collapse.startswith(
@@ -253,7 +256,9 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_diffe
         "fell for a time."
     )
     ungated, _, wide = changes.split("; ", 2)
-    assert ungated.startswith("Taking the gate away (one_side → none) in rec_oneside_nois (0.2, 0.2) ends 28.3 points")
+    assert ungated.startswith(
+        "Taking the gate away (one_side → none) in rec_oneside_nois (epsilon 0.2) ends 28.3 points"
+    )
     assert wide.startswith(
         "widening the clip (0.2, 0.2) → (0.6, 2.0) brings a gain that may be chance: it ends 2.5 points"
     )
