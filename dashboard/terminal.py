@@ -1,7 +1,11 @@
 """What a command prints: text from logs made harmless, complaints on stderr, progress on a terminal only."""
 
 import json
+import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +16,41 @@ from ratioscope.inert import one_line, safe, safe_values
 def print_line(text: str) -> None:
     """Print on stdout, at once: a pipe's reader need not wait."""
     print(safe(text), flush=True)
+
+
+def print_wrapped(text: str) -> None:
+    """Print findings: in a pipe a line each, on a terminal wrapped below their words, with coloured severities."""
+    if not sys.stdout.isatty():
+        print_line(text)
+        return
+    from typer import style
+
+    for line in wrapped(safe(text), min(shutil.get_terminal_size().columns, _WIDEST)).split("\n"):
+        word, gap, rest = line.partition(" ")
+        coloured = gap and word in _COLOURS and "NO_COLOR" not in os.environ
+        print(f"{style(word, fg=_COLOURS[word], bold=True)} {rest}" if coloured else line)
+    sys.stdout.flush()
+
+
+_WIDEST = 100
+"""Columns: longer lines are hard to read."""
+_DEEPEST = 15
+_COLOURS = {"notice": "blue", "warning": "yellow", "critical": "red"}
+_LABEL = re.compile(r"\s{2,}(?:\w[\w ]*: )?|\S+(?: \S+)*?\s{2,}")
+"""What stands before the words of a line: a severity, a light's name, "Why:"."""
+
+
+def wrapped(text: str, width: int) -> str:
+    """Lines of at most so many columns; what goes on begins below the words of its line."""
+    lines = []
+    for line in text.split("\n"):
+        label = _LABEL.match(line)
+        indent = " " * min(len(label[0]) if label else 0, _DEEPEST)
+        lines.append(
+            textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, drop_whitespace=True,
+                          break_on_hyphens=False, replace_whitespace=False) if line else ""
+        )  # fmt: skip
+    return "\n".join(lines)
 
 
 def say_json(contents: Any, indent: int | None = None) -> None:

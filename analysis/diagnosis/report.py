@@ -19,7 +19,7 @@ def diagnosis_text(opened: Opened) -> str:
     """One paragraph a finding or a cause that a check found: severity and sentence, cause and remedy; then what makes
     the log doubtful, what no rule could look at, and what holds for every number of this log."""
     lines = [
-        f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} Why: {finding.why}\n{'':<9} Do: {finding.do}"
+        f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} {_why(finding)}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
         for finding in (*opened.findings, *_causes_in_the_run(opened))
     ]
@@ -38,6 +38,10 @@ def diagnosis_text(opened: Opened) -> str:
     log = logged(opened.run)
     lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
+
+
+def _why(finding: Finding) -> str:
+    return finding.why if finding.why.startswith("Likely cause: ") else f"Why: {finding.why}"
 
 
 def _causes_in_the_run(opened: Opened) -> list[Finding]:

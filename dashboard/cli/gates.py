@@ -15,7 +15,7 @@ from ratioscope.dashboard.cli.common import (
     examples,
     opened,
 )
-from ratioscope.dashboard.terminal import print_line, say_json, working
+from ratioscope.dashboard.terminal import print_wrapped, say_json, working
 from ratioscope.ending import PROBLEMS_FOUND
 
 
@@ -64,7 +64,7 @@ def check(
         }
         say_json(contents | {"remarks": remarks_json(remarks)})
     else:
-        print_line("\n".join(filter(None, (remarks_text(remarks), log_verdict(remarks), note))))
+        print_wrapped("\n".join(filter(None, (remarks_text(remarks), log_verdict(remarks), note))))
     found_something = any(remark.severity >= Severity[fail_on.upper()] for remark in remarks)
     # A gate that could not look does not pass; a log of responses alone has no tokens to look at.
     of_responses = (log := logged(found)).has_rewards and not log.has_tokens
@@ -132,7 +132,7 @@ def diagnose(
         say_json(head | contents | {"findings": [with_page(finding) for finding in found.findings]})
     else:
         texts = [lights_text(shown), diagnosis_text(found), *([why_text(tables)] if with_causes else [])]
-        print_line("\n\n".join(texts))
+        print_wrapped("\n\n".join(texts))
     severities = [*(finding.severity for finding in found.findings), *(light.severity for light in shown)]
     failed = any(finding.rule == nothing_to_judge.name for finding in found.findings)
     if failed or (fail_on and max(severities, default=0) >= Severity[fail_on.upper()]):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ratioscope.analysis.diagnosis.why import speaking
 from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.mark import Presence
+from ratioscope.dashboard import terminal
 from ratioscope.dashboard.cli import PROBLEMS_FOUND
 from tests.making.commands import Outcome, command
 from tests.making.runs import stale_step, write_run
@@ -138,3 +140,27 @@ def test_mistakes_are_one_sentence(ratioscope: Ratioscope, stale: Path, tmp_path
 def test_thresholds_are_explained(ratioscope: Ratioscope) -> None:
     text = ratioscope("explain", "thresholds").succeeded()
     assert "epsilon_stale" in text and "S0 5.6" in text and "verl" in text
+
+
+def test_on_a_terminal_lines_are_wrapped_below_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "✓ Log         Trusted. 32 of 34 checks passed.\n\nwarning   "
+        + "word " * 40
+        + "end.\n          Why: "
+        + "so " * 40
+    )
+    lines = terminal.wrapped(text, 60).split("\n")
+    assert all(len(line) <= 60 for line in lines)
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    begun = lines.index("")
+    assert all(line.startswith(("warning   ", " " * 10)) for line in lines[begun + 1 :])
+    assert terminal.wrapped("a-very-long-path/" * 9, 60) == "a-very-long-path/" * 9
+    shown = StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdout", shown)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal.print_wrapped("warning   text\nwarningly text")
+    assert shown.getvalue() == "\x1b[33m\x1b[1mwarning\x1b[0m   text\nwarningly text\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.print_wrapped("critical  \x1b[31mtext")
+    assert shown.getvalue().endswith("critical  \N{REPLACEMENT CHARACTER}[31mtext\n")
