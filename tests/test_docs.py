@@ -21,6 +21,7 @@ from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings.load import load_settings
 from tests.cases.faults import FAULTS
 from tests.making import docs, questions
+from tests.making.commands import command
 
 ROOT = docs.ROOT
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -153,3 +154,12 @@ def test_readme_counts_what_is_declared() -> None:
     for n, of in ((len(CHECKS), "checks"), (len(RULES), "rules"), (len(CAUSES), "causes"), (len(MARKS), "signs")):
         assert re.search(rf"\b{n} {of}\b", text), f"{n} {of}"
     assert f"{len(FAULTS)} faults" in text
+
+
+def test_readme_shows_what_diagnose_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    block = r"```sh\n(ratioscope diagnose [^\n]*)\n```\n\n```text\n(.*?)\n\.\.\.\n```"
+    found = re.search(block, PAGES["README.md"], re.DOTALL)
+    assert found is not None
+    words = found[1].split()[1:]
+    printed = command(monkeypatch, capsys, *words[:-1], ROOT / words[-1]).succeeded()
+    assert " ".join(printed.split()).startswith(" ".join(found[2].split()))

@@ -7,7 +7,8 @@ from typing import Any
 from ratioscope.analysis.diagnosis.absence import not_seen
 from ratioscope.analysis.diagnosis.log import log_is_broken, log_is_broken_in_part, rows_are_left_out
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.finding import Finding
+from ratioscope.analysis.diagnosis.rule import RULES
+from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import json_value
 from ratioscope.analysis.linter.check import CHECKS
@@ -16,12 +17,12 @@ from ratioscope.analysis.runs.left_out import LeftOut
 
 
 def diagnosis_text(opened: Opened) -> str:
-    """One paragraph a finding or a cause that a check found: severity and sentence, cause and remedy; then what makes
-    the log doubtful, what no rule could look at, and what holds for every number of this log."""
+    """One paragraph a finding or a cause that a check found, what the run is for first: severity, sentence, cause,
+    remedy; then what makes the log doubtful, what no rule could look at, what holds for every number of this log."""
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} {_why(finding)}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
-        for finding in (*opened.findings, *_causes_in_the_run(opened))
+        for finding in (*sorted(opened.findings, key=_is_no_outcome), *_causes_in_the_run(opened))
     ]
     if not lines:
         n = len(opened.summary.values)
@@ -38,6 +39,11 @@ def diagnosis_text(opened: Opened) -> str:
     log = logged(opened.run)
     lines += [f"Assumed: {said}" if said in log.assumed else said for said in log.cautions]
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
+
+
+def _is_no_outcome(finding: Finding) -> bool:
+    """Whether a finding is none of what the run is for: those come first, as on Overview; the others worst first."""
+    return not (RULES[finding.rule].outcome and finding.severity > Severity.NOTICE)
 
 
 def _why(finding: Finding) -> str:
