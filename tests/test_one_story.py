@@ -54,12 +54,11 @@ _LARGEST = re.compile(rf"({_CAUSE}) makes? up (\d+)% of the path[^(.;]*\(({_NUMB
 _ALONE = re.compile(rf"The only part of the path[^(.;]* is ({_CAUSE}) \(({_NUMBER})\)", re.IGNORECASE)
 # What is quoted as a total variation or as the distance of two policies.
 _DISTANCES = re.compile(
-    r"(?:[Ss]taleness is|staleness at most|[Uu]pdate drift(?: is)? at most|total variation(?: is)?|steps, up to|"
+    r"(?:[Ss]taleness is|staleness at most|[Uu]pdate drift(?: is)? at most|total variation(?: is)?|"
+    rf"above its limit of {_NUMBER} in \d+ of \d+ steps, up to|"
     rf"sampler to the new policy \(|the new policy is) ({_NUMBER})(?![\d.]* ×)"
 )
-_COUNT = re.compile(
-    rf"(?:was clearly above the limit of|[Ss]taleness is above its limit of) {_NUMBER} in (\d+) of (\d+) steps"
-)
+_COUNT = re.compile(rf"[Ss]taleness is above its limit of {_NUMBER} in (\d+) of (\d+) steps")
 _AT_MOST = re.compile(rf"staleness (?:is )?at most ({_NUMBER})")
 _WORST = re.compile(rf"^Staleness is above its limit.*steps, up to ({_NUMBER}) in")
 _AGE = ("the age of the data makes", "stale samples", "the data grow older", "together make up")

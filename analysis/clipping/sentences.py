@@ -62,7 +62,7 @@ def clipping_headline(summary: StepSummary, unclipped: str = "") -> str:
         oldest = period - 1
         fresh, stale = clipped[lag <= 0.25 * oldest], clipped[lag >= 0.75 * oldest]
         noise = _STANDARD_ERRORS * np.sqrt(fresh.var() / len(fresh) + stale.var() / len(stale))
-        follows = "It follows" if stale.mean() - fresh.mean() > noise else "It does not clearly follow"
-        text += f" {follows} the weight syncs, every {period} updates: "
+        rises = "rises" if stale.mean() - fresh.mean() > noise else "does not clearly rise"
+        text += f" Clipping {rises} between weight syncs (every {period} updates): "
         text += f"{percent(fresh.mean())} on fresh data, {percent(stale.mean())} on the stalest."
     return text

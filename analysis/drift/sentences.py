@@ -59,9 +59,9 @@ def _against_the_limit(facts: Facts) -> str:
         return f"Staleness is {largest} in step {facts.first}, {side} the limit of {level.limit:g}"
     if level.over:
         many = over_limit(level, facts)
-        return f"Staleness was clearly above the limit of {level.limit:g} {many}, {largest} at its worst"
+        return f"Staleness is above its limit of {level.limit:g} {many}, up to {largest} in step {level.largest_step}"
     if level.largest <= level.limit:
-        return f"Staleness stayed below the limit of {level.limit:g}: {largest} at most in {facts.n_steps} steps"
+        return f"Staleness is at most {largest} in {facts.n_steps} steps, below its limit of {level.limit:g}"
     return f"Staleness was never above the limit of {level.limit:g} by more than its noise: {largest} at most"
 
 

@@ -27,8 +27,8 @@ def _hurts(facts: EngineFacts) -> str:
     effect, alarm = facts.decides, facts.alarm
     if effect is None or not effect.exceeded or (alarm and alarm.rule == "sampler_not_following"):
         said = alarm.sentence if alarm else ""
-        return f"It hurts: {said[:1].lower()}{said[1:]}"
-    return f"It hurts: {exceeded(effect, facts)}."
+        return f"The engine mismatch hurts: {said[:1].lower()}{said[1:]}"
+    return f"The engine mismatch hurts: {exceeded(effect, facts)}."
 
 
 def _does_not(facts: EngineFacts) -> str:
@@ -36,8 +36,8 @@ def _does_not(facts: EngineFacts) -> str:
     if facts.fresh_only and facts.n_known < facts.n_steps:
         scope = f", in {facts.n_known} of {facts.n_steps} steps, those with data of the policy's own version"
     return (
-        f"It does not hurt: with the same weights sampler and trainer are {tv_text(facts.mean)} apart in total "
-        f"variation (limit of the engine alone: {number(facts.effects[0].limit)}){scope}."
+        f"The engine mismatch does not hurt: with the same weights it is {tv_text(facts.mean)} in total variation "
+        f"(limit {number(facts.effects[0].limit)}){scope}."
     )
 
 

@@ -52,7 +52,7 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     assert signs.like is (Like.TEMPERATURE if kind == "temperature" else Like.TRUNCATION)
     assert signs.number == pytest.approx(size if kind == "temperature" else measured.mean_ratio, rel=1e-3)
     said = answer(found, signs, logged(opened.run))
-    assert said.startswith("It hurts: with the same weights") and "in 3 of 3 steps" in said
+    assert said.startswith("The engine mismatch hurts: with the same weights") and "in 3 of 3 steps" in said
     (finding,) = [one for one in opened.findings if one.rule == "engine_mismatch"]
     assert finding.severity is Severity.WARNING
     undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, broken=True)
