@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from ratioscope.analysis.frameworks.definition import Dialect, TheirNumber, clipped_high, clipped_low, exp_of, mean
+from ratioscope.analysis.frameworks.definition import Dialect, TheirNumber, clipped_high, clipped_low, exp_of, k3, mean
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 
 _PROXIMAL = "Against the proximal policy (the start of the update), not the sampler; min and max are over tokens."
 _RAW = "The same, before rejection, which is off by default; with it, only what it keeps is averaged."
+_LAST_PASS = "Against the sampler, of the policy at each pass, where ours is of the one at the start of the update."
 _VERSION = "Per token, as ours; without the tokens that rejection removed."
 
 DIALECT = Dialect(
@@ -69,6 +70,18 @@ DIALECT = Dialect(
             lambda t, p: mean(t.log_rho), ours="kl_k1",
         ),
         TheirNumber(
+            "compute_logp/kl_div_direct/avg", "token mean of log behavior - log current", _LAST_PASS,
+            lambda t, p: mean(t.behavior - t.gate), ours="kl_k1", needs=("gate",),
+        ),
+        TheirNumber(
+            "compute_logp/kl_div_taylor/avg", "token mean of half the squared log-ratio to behavior", _LAST_PASS,
+            lambda t, p: mean((t.gate - t.behavior) ** 2) / 2, ours="kl_k2", needs=("gate",),
+        ),
+        TheirNumber(
+            "compute_logp/kl_div_dual/avg", "token mean of ρ - log ρ - 1, of current over behavior", _LAST_PASS,
+            lambda t, p: mean(k3(t.gate - t.behavior)), ours="kl_k3", needs=("gate",),
+        ),
+        TheirNumber(
             "version_stats/sample_staleness_proximal_avg", "token mean of the proximal version - the sampling version",
             _VERSION, lambda t, p: mean(t.lag), ours="version_lag", same=True,
         ),
@@ -83,7 +96,8 @@ DIALECT = Dialect(
         "dual_clip_ratio": "needs c_clip, which is not set by default",
         "behave_filtered_ratio, rs_filtered_fraction, n_masked_tokens, masked_token_ratio": "describe their rejection",
         "clipped_new_logp, clipped_old_logp": "log-probs with zeros outside the clip mask, averaged by micro-batch",
-        "compute_logp/*": "errors of their log-linear approximation of the proximal policy, which no log of ours has",
+        "compute_logp/prox_logp_gt*, compute_logp/*approx_logp*, compute_logp/*_weight*, compute_logp/*_error*": "of "
+        "their log-linear approximation of the proximal policy, which no log of ours has",
         "sapo_*": "belong to another loss than the assumed one",
     },
 )  # fmt: skip

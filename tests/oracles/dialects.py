@@ -207,6 +207,9 @@ ORACLE: dict[str, dict[str, Callable[[Batch], float]]] = {
         "behave_imp_weight/min": lambda s: min(s.tokens(lambda row: math.exp(row["l"]))),
         "behave_imp_weight/max": lambda s: max(s.tokens(lambda row: math.exp(row["l"]))),
         "behave_approx_kl/avg": lambda s: s.mean(lambda row: row["c"] - row["b"]),
+        "compute_logp/kl_div_direct/avg": lambda s: s.mean(lambda row: row["b"] - row["g"]),
+        "compute_logp/kl_div_taylor/avg": lambda s: s.mean(lambda row: (row["g"] - row["b"]) ** 2 / 2),
+        "compute_logp/kl_div_dual/avg": lambda s: s.mean(mismatch),
         "version_stats/sample_staleness_proximal_avg": lambda s: s.mean(
             lambda row: row["step"] - row["behavior_version"]
         ),
