@@ -231,3 +231,6 @@ def test_several_processes_record_one_run(tmp_path: Path) -> None:
     assert steps["policy_version"].tolist() == [0, 1, 2, 3]
     found = theirs(run, "trl").pivot(index="step", columns="name", values="value")
     np.testing.assert_allclose(found["entropy"], steps["extra_entropy"], rtol=1e-4)
+    for name in ("low_mean", "high_mean", "region_mean", "low_min", "high_max"):
+        np.testing.assert_allclose(found[f"clip_ratio/{name}"], steps[f"extra_clip_ratio_{name}"], atol=1e-5)
+    assert run.manifest.schedule["processes"] == run.manifest.schedule["processes_recorded"] == 2
