@@ -158,5 +158,6 @@ def test_every_reader_and_recorder_says_what_it_was_read_against() -> None:
     assert recorders <= parts.keys()
     assert {f"analysis/frameworks ({key})" for key in FRAMEWORKS} <= parts.keys()
     assert all(held.releases and held.files for held in parts.values())
-    known = upstream.PACKAGES.keys() | upstream.REPOSITORIES.keys()
-    assert not {held.program for held in parts.values()} - known
+    programs = {held.program for held in parts.values()}
+    assert not {one for one in programs if not upstream.package_of(one)} - upstream.REPOSITORIES.keys()
+    assert upstream.package_of("openpipe-art") == upstream.package_of("ART") == "openpipe-art"

@@ -35,16 +35,18 @@ from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 
-# Program, as docstrings name it -> its package on PyPI. Wheels that are placeholders (NeMo-RL, slime) are none.
+# Program, as docstrings name it -> its package on PyPI, whose own name serves as well. Wheels that are placeholders
+# (NeMo-RL, slime) are none.
 PACKAGES = {
     "AReaL": "areal", "ART": "openpipe-art", "Atropos": "atroposlib", "Harbor": "harbor", "ms-swift": "ms-swift",
-    "NeMo-Gym": "nemo-gym", "OpenRLHF": "openrlhf", "SkyRL": "skyrl", "tinker-cookbook": "tinker-cookbook",
-    "tinker": "tinker", "Trinity-RFT": "trinity-rft", "TRL": "trl", "Unsloth": "unsloth-zoo",
+    "Gym": "nemo-gym", "NeMo-Gym": "nemo-gym", "OpenRLHF": "openrlhf", "SkyRL": "skyrl", "tinker": "tinker",
+    "tinker-cookbook": "tinker-cookbook", "Trinity-RFT": "trinity-rft", "TRL": "trl", "Unsloth": "unsloth-zoo",
     "verifiers": "verifiers", "verl": "verl",
 }  # fmt: skip
 # Repositories of what has no presets; those of the others stand in `analysis.frameworks.sources`.
 REPOSITORIES = {"rLLM": "rllm-org/rllm", "RLLoggingBoard": "HarderThenHarder/RLLoggingBoard"}
 REPOSITORIES |= {framework.title: framework.repository for framework in FRAMEWORKS.values()}
+
 _TITLES = {"tinker": "tinker-cookbook"}  # its presets are of the cookbook, whose service is tinker
 
 _READ = re.compile(r"\bRead\s+(?:against|from)\s+(?:[\w.-]+/)?(?P<program>[A-Za-z][\w-]*)\s+(?P<release>[^:`(/]*)")
@@ -98,6 +100,11 @@ class Moved:
 
     def __str__(self) -> str:
         return f"{self.release}: {self.what}; {self.where} expects {self.expected}; found {self.found}"
+
+
+def package_of(program: str) -> str:
+    """Its package on PyPI; "" where it has none."""
+    return PACKAGES.get(program) or (program if program in PACKAGES.values() else "")
 
 
 # What is held ---------------------------------------------------------------------------------------------------------
@@ -373,7 +380,7 @@ class Upstream:
 
     def both(self, held: Held) -> tuple[Sources | None, Sources | None]:
         """Sources of the release that a part is held to, and of the newest; None: not to be had."""
-        given, package = dict(self.newest).get(held.program), PACKAGES.get(held.program, "")
+        given, package = dict(self.newest).get(held.program), package_of(held.program)
         if given is not None and not (Path(given) / "HEAD").exists() and not (Path(given) / ".git").exists():
             return self._held(held), Sources(Path(given), Path(given).name)
         if package and held.release and given is None:
@@ -384,7 +391,7 @@ class Upstream:
         return None, None
 
     def _held(self, held: Held) -> Sources | None:
-        package = PACKAGES.get(held.program, "")
+        package = package_of(held.program)
         return from_package(package, held.release, self.folder) if package and held.release else None
 
 
