@@ -227,6 +227,41 @@ def test_the_old_trainer(record: Record, overrides: tuple[str, ...], tmp_path: P
     assert open_run(folder).manifest.source["format"] == "DataProto"
 
 
+def test_a_fork_with_a_fit_of_its_own_is_recorded_to_its_end_or_said_not_to_be(
+    record: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Agent Lightning's trainer, which updates within a method of its own, and RAGEN's, which asks the workers."""
+    _, made, queue = record(steps=1)
+    rows = [row for key, row in queue.rows.items() if not key.startswith("pad")]
+
+    class Fork(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
+        def fit(self) -> None:
+            self._train_step()
+
+        def _train_step(self) -> None:
+            training.old_step(self, rows)
+            return
+            self._update_actor(None)  # which old_step calls
+
+    class Direct(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
+        def fit(self) -> None:
+            self.actor_rollout_wg.update_actor(None)
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING, "ratioscope"):
+        patch.setenv("RATIOSCOPE_RUN", str(tmp_path / "fork"))
+        fork = object.__new__(Fork)
+        fork.__dict__.update(training.old_trainer(made.config, queue).__dict__)
+        hooks._begin(lambda trainer: None, fork)
+        assert caplog.records == []
+        fork.fit()
+        assert open_run(tmp_path / "fork").status == "finished"  # not at the end of the process
+        hooks._begin(lambda trainer: None, object.__new__(Direct))
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert said == (
+        "ratioscope does not record: the fit of Direct does not call _update_actor, as verl's trainer does."
+    )
+
+
 def test_a_failure_ends_the_recording_with_one_warning(
     record: Record, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

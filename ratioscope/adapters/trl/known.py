@@ -1,9 +1,10 @@
 """Which trainers are recorded, and why another one is not: seen from its methods, before the training begins."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from types import CodeType
+from collections.abc import Callable
 from typing import Any
+
+from ratioscope.adapters.methods import function_behind, names_in, reaches
 
 FORWARD = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 """The pass that the loss differentiates, in newer and older versions."""
@@ -23,7 +24,7 @@ def not_recorded(trainer: Any) -> str:
             f"{name} is not a trainer that this recorder knows: it has no {absent or 'loss_type'}, as TRL's "
             "GRPOTrainer and RLOOTrainer have."
         )
-    loss = _function(getattr(trainer, _LOSS))
+    loss = function_behind(getattr(trainer, _LOSS))
     taken = [parameter for parameter in inspect.signature(loss).parameters if parameter != "self"] if loss else []
     if "grpo_batch" in taken:
         return (
@@ -32,7 +33,7 @@ def not_recorded(trainer: Any) -> str:
         )
     if loss and len(taken) > 2 and any(_is_needed(loss, parameter) for parameter in taken[2:]):
         return f"{name} is not recorded: its {_LOSS} takes {', '.join(taken)}, and TRL's takes model, inputs."
-    if not _reaches(kind, "compute_loss", (_LOSS,)):
+    if not reaches(kind, "compute_loss", (_LOSS,)):
         return (
             f"{name} is not recorded: its compute_loss, replaced as by Unsloth, does not call {_LOSS}; train with "
             "TRL's own trainer."
@@ -40,7 +41,7 @@ def not_recorded(trainer: Any) -> str:
     if any(getattr(trainer, switch, False) is True for switch in ("use_liger_kernel", "use_liger_loss")):
         # Newer versions of TRL have no such way round the loss, and no such attribute.
         return f"{name} is not recorded: with use_liger_kernel it has no log-probabilities of tokens; set it to False."
-    if not _reaches(kind, _LOSS, FORWARD):
+    if not reaches(kind, _LOSS, FORWARD):
         return (
             f"{name} is not recorded: its {_LOSS} does not call {FORWARD[0]}, which returns what its loss is made of."
         )
@@ -50,44 +51,12 @@ def not_recorded(trainer: Any) -> str:
 def own_loss(trainer: Any) -> str:
     """Return the class that computes a loss of its own, whose clip is not known here; "" where the loss is TRL's."""
     for owner in type(trainer).__mro__:
-        function = _function(vars(owner)[_LOSS]) if _LOSS in vars(owner) else None
-        if function is not None and {*_names(function.__code__)} & {*FORWARD}:
+        function = function_behind(vars(owner)[_LOSS]) if _LOSS in vars(owner) else None
+        if function is not None and names_in(function) & {*FORWARD}:
             return "" if owner.__module__ in _OF_TRL else owner.__name__
     return ""
-
-
-def _reaches(kind: type, method: str, called: tuple[str, ...]) -> bool:
-    """Whether a method of a class calls one of these, itself or by super(); what cannot be read is taken to."""
-    for owner in kind.__mro__:
-        if method not in vars(owner):
-            continue
-        function = _function(vars(owner)[method])
-        if function is None:
-            return True
-        names = {*_names(function.__code__)}
-        if names & {*called}:
-            return True
-        if method not in names:  # no super()'s either
-            return False
-    return False
-
-
-def _function(method: Any) -> Any:
-    """What is behind decorators and bound methods; None where it is no function of Python's."""
-    before = None
-    while method is not before:
-        before, method = method, inspect.unwrap(getattr(method, "__func__", method))
-    return method if inspect.isfunction(method) else None
 
 
 def _is_needed(function: Callable[..., Any], parameter: str) -> bool:
     found = inspect.signature(function).parameters[parameter]
     return found.default is found.empty and found.kind not in (found.VAR_POSITIONAL, found.VAR_KEYWORD)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Names of what a function looks up, those of functions in it included."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)

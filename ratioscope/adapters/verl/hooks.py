@@ -4,7 +4,8 @@ The current trainer (`verl.trainer.ppo.v1`): a run step is one of its steps, wit
 transfers of weights to the sampler, since `old_log_probs` are those of the policy before the first of them. The step's
 number is verl's `global_steps`, and the policy before it has the version `global_steps - 1`.
 
-The old one (`RayPPOTrainer`, and the trainers of `verl.experimental` made of it): the same around `_update_actor`.
+The old one (`RayPPOTrainer`, and the trainers of `verl.experimental` and of forks made of it): the same around
+`_update_actor`.
 
 A step without an update of the policy (while the critic warms up) is no step of the run.
 """
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ratioscope.adapters.methods import reaches
 from ratioscope.adapters.recording import Recording, closing
 from ratioscope.adapters.verl import manifest
 from ratioscope.adapters.verl.columns import TOKEN_FIELDS, Decode, step_columns
@@ -49,6 +51,7 @@ def wrap_old_trainer(module: ModuleType) -> None:
     """Wrap the old trainer's class, and the function that overwrites its mask."""
     helper = __import__("verl.trainer.ppo.rollout_corr_helper", fromlist=["_"])
     _around(module.RayPPOTrainer, "fit", _fit)
+    _around(module.RayPPOTrainer, "__init__", _begin)
     _around(module.RayPPOTrainer, "_update_actor", _update_actor_of_old)
     _around(helper, "compute_rollout_correction_and_add_to_batch", _correct)
 
@@ -95,6 +98,21 @@ def _fit(original: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     recording = _of(trainer).recording
     recording.cost.step_began()
     return closing(recording, lambda: original(trainer, *args, **kwargs))
+
+
+def _begin(original: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    """A fork's trainer has a `fit` of its own: it is wrapped as verl's is, or said to be out of sight."""
+    result = original(trainer, *args, **kwargs)
+    kind = type(trainer)
+    if not getattr(kind.fit, "ratioscope", False):
+        if reaches(kind, "fit", ("_update_actor",), through=True):
+            _around(kind, "fit", _fit)
+        else:
+            _LOG.warning(
+                "ratioscope does not record: the fit of %s does not call _update_actor, as verl's trainer does.",
+                kind.__name__,
+            )
+    return result
 
 
 # The current trainer ------------------------------------------------------------------------------------------------
