@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -402,7 +402,10 @@ def _oldest(path: Path) -> datetime | None:
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """The files below a path, or the one that it is, in a fixed order."""
     if path.is_file():
-        yield str(path), path.stat()
+        # SQLite writes beside a database first, for as long as somebody has it open.
+        for written in (path, path.with_name(f"{path.name}-wal")):
+            with suppress(OSError):
+                yield str(written), written.stat()
         return
     left = _MOST_FILES
     for place, folders, names in os.walk(path):

@@ -1,6 +1,7 @@
 """rLLM's gateway and its episodes, as its own code wrote them (tests/making/foreign/rllm.py)."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 from ratioscope.analysis.importers import ImportProblem, Reading, Step
 from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.formats import rllm_episodes, rllm_gateway
+from ratioscope.analysis.importers.writing import last_change, newest_change
 from ratioscope.errors import RatioscopeError
 from tests.making.foreign import truth
 from tests.making.foreign.packed import unpack
@@ -264,3 +266,17 @@ def test_an_episode_of_another_shape_is_one_sentence(text: str, what: str, folde
     reading = Reading(skip_bad=True)
     steps = list(rllm_episodes.IMPORTER.read(folder / "logs/project/experiment", reading))
     assert [len(step.sequences["seq_id"]) for step in steps] == [6, 5, 6] and file.name in reading.problems[0]
+
+
+def test_news_of_a_database_lie_in_its_log(database: Path) -> None:
+    """Following would end while the gateway still writes: the file itself changes when the log is taken over."""
+    before = newest_change(database), last_change(database)
+    os.utime(database, (1, 1))
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        os.utime(database, (1, 1))
+        now = newest_change(database)
+        connection.execute("INSERT INTO traces VALUES ('new', '{}', 0)")
+        connection.commit()
+        assert database.stat().st_mtime == 1 and newest_change(database) not in (now, before[0])
+        assert last_change(database) >= before[1]
