@@ -100,7 +100,7 @@ def _trial(record: Record, response: Response) -> None:
         }
     if not response.values:
         _put_counts(record["trajectories"], response)
-    if at_path(record, "agent_info.name") == "terminus-2" and len(record["trajectories"]) > 1:
+    if at_path(record, "agent_info.name") == "terminus-2" and any(map(_repeats, record["trajectories"])):
         response.row["history_break"] = "compaction"
     _put_rewards(record, response)
 
@@ -142,12 +142,17 @@ def _sampled(trajectory: Record) -> list[Mapping[str, Any]]:
     ]
 
 
+def _repeats(trajectory: Record) -> bool:
+    """Whether it goes on from a history that it holds in part, in other words."""
+    return any(step.get("is_copied_context") for step in trajectory.get("steps") or ())
+
+
 def _conversation(trajectories: Sequence[Record]) -> tuple[list[dict[str, Any]], list[Call], int]:
     """Messages, calls, and how many messages came before the first that was sampled."""
     rows, calls = list[dict[str, Any]](), list[Call]()
     asked: int | None = None
-    for number, trajectory in enumerate(trajectories):
-        sampled, begins = {id(step) for step in _sampled(trajectory)}, number > 0
+    for trajectory in trajectories:
+        sampled, begins = {id(step) for step in _sampled(trajectory)}, _repeats(trajectory)
         for step in trajectory.get("steps") or ():
             if step.get("is_copied_context"):
                 continue
@@ -219,5 +224,8 @@ IMPORTER = Plain(
     group=_group,
     also=_trial,
     told=_told,
-    signs=(Sign("*/result.json", _KEYS, says_enough=False),),
+    signs=(
+        Sign("*/result.json", _KEYS, says_enough=False),
+        Sign("*__*", ("agent", "result.json"), says_enough=False),
+    ),
 ).importer

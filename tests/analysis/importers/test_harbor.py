@@ -145,6 +145,8 @@ def test_steps_of_a_trial_are_one_conversation(job: Path) -> None:
     changed(trial / "result.json", lambda result: result.update(step_results=steps))
     (step,) = steps_of(harbor.IMPORTER, job)
     assert step.sequences["n_turns"][0] == 4 and step.sequences["reward"][0] == 1.0
+    assert step.sequences["history_break"][:2] == [None, "compaction"]
+    assert column(step, "segment_id", 1).max() == 1
 
 
 @pytest.mark.parametrize(
@@ -185,4 +187,11 @@ def test_a_result_that_lacks_a_key_is_told_whose_it_is(job: Path) -> None:
     for trial in TRIALS:
         changed(job / trial / "result.json", lambda result: result.pop("trial_name"))
     with pytest.raises(RatioscopeError, match="by its name it is from Harbor trials, but it has no trial_name"):
+        the_source(job)
+
+
+def test_trials_that_have_no_result_yet_are_told_whose_they_are(job: Path) -> None:
+    for file in job.rglob("result.json"):
+        file.unlink()
+    with pytest.raises(RatioscopeError, match=r"by its name it is from Harbor trials, but it has no result\.json"):
         the_source(job)
