@@ -237,7 +237,7 @@ def _tokens(choice: Mapping[str, Any]) -> tuple[list[int] | None, list[float | N
     else:
         entries = [*(listed.get("content") or ()), *(listed.get("refusal") or ())]
         names = [entry.get("token_id", entry.get("token")) for entry in entries]
-        values = [as_part(entry.get("logprob")) for entry in entries] or None
+        values = [entry.get("logprob") for entry in entries] or None
     if ids is None and names:
         found = [_token_id(name) for name in names]
         ids = None if None in found else found
