@@ -109,7 +109,6 @@ FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "miles": lambda folder, rewards: imitated_miles.write(folder, known(rewards)),
     "nemo-rl": lambda folder, rewards: imitated_nemo_rl.write(folder, policies(rewards), 1).parent,
     "open-instruct": open_instruct,
-    **{name: declared(plain) for name, plain in DECLARED.items()},
     "rllm-episodes": rllm,
 }
 OTHERS = {
@@ -125,7 +124,7 @@ OTHERS = {
     "verifiers": "a sum of weighted parts",
     "verifiers-results": "null where the rollout failed",
 }
-FORMATS |= {name: declared(plain) for name, plain in DECLARED.items() if name not in OTHERS}
+FORMATS |= {name: declared(plain) for name, plain in DECLARED.items() if name not in FORMATS | OTHERS}
 
 
 def test_every_format_is_in_it_or_it_is_said_why_not() -> None:
