@@ -8,6 +8,7 @@ Python's numbers, by simdjson where it is installed.
 
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -45,7 +46,8 @@ def read(
     Of a source that grows, a last line without its end is left for later; of another one, that a file is empty is said.
 
     Args:
-        arrays: keys whose lists of numbers or of truth values are wanted as numpy arrays. Where such a list holds
+        arrays: keys, or paths into objects, whose lists of numbers or of truth values are wanted as numpy arrays
+            (`a[*].b`: in each object of a list). Where such a list holds
             anything else (a null), it stays a list; in a list of lists each of these is one.
         only: the keys that are wanted; None: all.
         wanted: whether a line is, told from its text, which is much quicker than to parse it; None: all are.
@@ -54,7 +56,7 @@ def read(
     Raises:
         ImportProblem: a line is no JSON object, or the file cannot be read; unless what is bad is left out.
     """
-    parse = _Parser(frozenset(arrays), None if only is None else frozenset(only))
+    parse = Parser(arrays, only)
     tells = reading.growing and path.suffix not in COMPRESSED
     number = begin.line - 1
     try:
@@ -96,11 +98,15 @@ def _opened(path: Path, begin: StepStart) -> IO[bytes]:
     return file
 
 
-class _Parser:
-    """One line after the other; what simdjson refuses (NaN, an integer of 30 digits) Python's own parser decides."""
+class Parser:
+    """One line after the other; what simdjson refuses (NaN, an integer of 30 digits) Python's own parser decides.
 
-    def __init__(self, arrays: frozenset[str], only: frozenset[str] | None) -> None:
-        self._arrays, self._only = arrays, only
+    Args:
+        arrays, only: see `read`.
+    """
+
+    def __init__(self, arrays: Collection[str] = (), only: Collection[str] | None = None) -> None:
+        self._ways, self._only = _ways(arrays), None if only is None else frozenset(only)
         self._parser = simdjson.Parser() if simdjson is not None else None
 
     def __call__(self, line: bytes) -> Any:
@@ -111,7 +117,7 @@ class _Parser:
         if not isinstance(found, dict):
             return found
         wanted = found if self._only is None else {key: found[key] for key in found if key in self._only}
-        return {key: as_array(value) if key in self._arrays else value for key, value in wanted.items()}
+        return _with_arrays(wanted, self._ways)
 
     def _fast(self, line: bytes) -> Any:
         assert self._parser is not None
@@ -119,16 +125,50 @@ class _Parser:
         document = self._parser.parse(line)
         if not isinstance(document, simdjson.Object):
             return document.as_list() if isinstance(document, simdjson.Array) else document
-        found: dict[str, Any] = {}
-        for key in document:
-            if self._only is not None and key not in self._only:
-                continue
-            value = document[key]
-            if isinstance(value, simdjson.Array):
-                found[key] = _numbers(value) if key in self._arrays else value.as_list()
-            else:
-                found[key] = value.as_dict() if isinstance(value, simdjson.Object) else value
-        return found
+        return {
+            key: _taken_out(document[key], self._ways.get(key))
+            for key in document
+            if self._only is None or key in self._only
+        }
+
+
+_Ways = dict[str, Any]
+"""What is wanted as arrays: the ways from a key on, "[*]" into each of a list; where one ends there are none."""
+_PLACE = re.compile(r"\.|(?=\[)")
+
+
+def _ways(paths: Collection[str]) -> _Ways:
+    tree: _Ways = {}
+    for path in paths:
+        tree.setdefault(path, {})  # a key may have dots in it
+        for one in path.split("|"):
+            inner = tree
+            for name in _PLACE.split(re.sub(r"\[-?[0-9]+\]", "[*]", one)):
+                inner = inner.setdefault(name, {})
+    return tree
+
+
+def _taken_out(value: Any, ways: _Ways | None) -> Any:
+    """A value of simdjson's as Python's, with the arrays that are wanted."""
+    if isinstance(value, simdjson.Array):
+        if ways is None:
+            return value.as_list()
+        if not ways:
+            return _numbers(value)
+        inner = ways.get("[*]")  # an iterator would turn each into Python's at once
+        return [_taken_out(value[place], inner) for place in range(len(value))]
+    if isinstance(value, simdjson.Object):
+        return {key: _taken_out(value[key], ways.get(key)) for key in value} if ways else value.as_dict()
+    return value
+
+
+def _with_arrays(value: Any, ways: _Ways | None) -> Any:
+    """The same of what Python's parser read."""
+    if isinstance(value, list) and ways is not None:
+        return [_with_arrays(each, ways.get("[*]")) for each in value] if ways else as_array(value)
+    if isinstance(value, dict) and ways:
+        return {key: _with_arrays(each, ways.get(key)) for key, each in value.items()}
+    return value
 
 
 def _numbers(values: Any) -> Any:
@@ -136,18 +176,23 @@ def _numbers(values: Any) -> Any:
     count = len(values)
     first = values[0] if count else None
     if isinstance(first, simdjson.Array):
-        return [_numbers(each) if isinstance(each, simdjson.Array) else _python(each) for each in values]
+        return [_taken_out(values[place], {}) for place in range(count)]
     if isinstance(first, int | float) and not isinstance(first, bool):
         for kind, type_ in (("i", np.int64), ("d", np.float64)) if isinstance(first, int) else (("d", np.float64),):
             with suppress(TypeError, ValueError):
                 found = np.frombuffer(values.as_buffer(of_type=kind), type_)
                 if len(found) == count:  # lists in the list would have been laid out one after the other
                     return found
-    return as_array(values.as_list())
+    return _truths(values.mini, count) if isinstance(first, bool) else as_array(values.as_list())
 
 
-def _python(value: Any) -> Any:
-    return value.as_dict() if isinstance(value, simdjson.Object) else value
+def _truths(text: bytes, count: int) -> Any:
+    """A list of truth values, told from its text; as Python has it, where something else is in it."""
+    signs = np.frombuffer(text, np.uint8)[1:-1]
+    found = signs[(signs == ord("t")) | (signs == ord("f"))]
+    truths = found == ord("t")
+    size = 5 * count - int(truths.sum()) + count - 1
+    return truths if len(found) == count and len(signs) == size and b'"' not in text else as_array(json.loads(text))
 
 
 def as_array(value: Any) -> Any:

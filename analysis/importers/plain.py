@@ -277,14 +277,24 @@ def _way(path: str) -> tuple[str | int | None, ...]:
 
 def _followed(value: Any, way: Sequence[str | int | None]) -> Any:
     for done, step in enumerate(way, start=1):
+        if not isinstance(step, str) and isinstance(value, np.ndarray):
+            value = value.tolist()
         if step is None:
             parts = [_followed(one, way[done:]) for one in value] if isinstance(value, list) else []
-            return [each for part in parts if part is not None for each in (part if isinstance(part, list) else [part])]
+            return _one_after_the_other([part for part in parts if part is not None])
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, Mapping) else None
         else:
             value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
     return value
+
+
+def _one_after_the_other(parts: list[Any]) -> Any:
+    filled = [part for part in parts if not isinstance(part, list | np.ndarray) or len(part)]
+    if filled and all(isinstance(part, np.ndarray) for part in filled):
+        return np.concatenate(filled)
+    lists = [part.tolist() if isinstance(part, np.ndarray) else part for part in filled]
+    return [each for part in lists for each in (part if isinstance(part, list) else [part])]
 
 
 def spread(record: Record, wanted: Collection[str]) -> Iterator[dict[str, Any]]:

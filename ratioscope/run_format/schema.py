@@ -21,6 +21,7 @@ and teachers. Each adds columns that may be missing: a run of 1.0 is one of 1.1 
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,7 +64,11 @@ class DeclaredTable:
         return tuple(column for column in self.columns if column.required)
 
     def column(self, name: str) -> Column | None:
-        return next((column for column in self.columns if column.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
 
 
 _INT16, _INT32, _INT64, _FLOAT, _DOUBLE = pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()

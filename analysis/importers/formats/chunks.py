@@ -5,7 +5,6 @@ with a table of their sizes at its end (zstd's seekable format, as pyzstd writes
 so a record has the same one before and after its chunk was sealed.
 """
 
-import json
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ratioscope.analysis.importers import lines
 from ratioscope.analysis.importers.source import BadLine
 
 _FOOTER = struct.Struct("<IBI")
@@ -33,6 +33,8 @@ class Chunks:
     """A stream: a folder of chunks, with its index in a file beside the folder."""
 
     folder: Path
+    arrays: tuple[str, ...] = ()
+    """Of its records, see `lines.read`."""
 
     @property
     def index(self) -> Path:
@@ -54,12 +56,16 @@ class Chunks:
             raise BadLine(f"chunk {chunk!r:.20} and offset {offset!r:.20} are no place in {self.folder}")
         line = self._line(chunk, offset)
         try:
-            found = json.loads(line) if line.endswith(b"\n") else None
+            found = self._parse(line) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise BadLine(f"no whole record begins at byte {offset} of chunk {chunk} of {self.folder}")
         return found
+
+    @cached_property
+    def _parse(self) -> lines.Parser:
+        return lines.Parser(self.arrays)
 
     def _line(self, chunk: int, offset: int) -> bytes:
         plain = self.folder / f"{chunk:05d}.jsonl"

@@ -18,7 +18,7 @@ import numpy as np
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats.chunks import Chunks
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, resolved_settings, scalars, whole, window
-from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, leaf_paths, told
+from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, Told, failed, leaf_paths, list_of, told
 from ratioscope.analysis.importers.responses import Response, without_empty
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
 from ratioscope.analysis.importers.values import Ordinals, as_number, at, words_of
@@ -42,7 +42,7 @@ class Layout:
 
     @property
     def episodes(self) -> Chunks:
-        return Chunks(self.traces / "stream")
+        return Chunks(self.traces / "stream", tuple(f"traces[*].nodes[*].{name}" for name in LISTS))
 
     @property
     def annotations(self) -> dict[str, Chunks]:
@@ -407,10 +407,13 @@ def _spread(nodes: list[dict[str, Any]], path: Sequence[int], name: str, values:
     given = np.array(values, dtype=np.float32)
     begin = 0
     for place in path:
-        mask = np.array(nodes[place].get("mask") or [], dtype=bool)
-        part = np.full(len(mask), np.nan, dtype=np.float32)
+        mask = list_of(nodes[place], "mask", np.bool_)
         there = given[begin : begin + len(mask)]
-        part[: len(there)] = there
         begin += len(mask)
-        if not np.isnan(part[mask]).all():  # otherwise another branch trains it, or none does
-            nodes[place][name] = np.ma.masked_array(part[mask], np.isnan(part[mask]))
+        if np.isnan(there).all():
+            continue  # another branch trains it, or none does
+        part = np.full(len(mask), np.nan, dtype=np.float32)
+        part[: len(there)] = there
+        absent = np.isnan(part[mask])
+        if not absent.all():
+            nodes[place][name] = np.ma.masked_array(part[mask], absent)

@@ -33,6 +33,9 @@ from ratioscope.run_format import schema
 DECIMALS = 4
 """That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""
 
+LISTS = ("token_ids", "mask", "logprobs")
+"""Of a message, which has most of its numbers in these."""
+
 _COMPACT = {
     "logprobs": "logp_behavior",
     "trainer_logprobs": "logp_current",
@@ -61,12 +64,12 @@ class Branch:
     @property
     def token_ids(self) -> NDArray[np.int32]:
         """All tokens, prompt and tools too. (n_all,)"""
-        return _joined([node.get("token_ids") or [] for node in self.nodes], np.int32)
+        return _joined([list_of(node, "token_ids", np.int32) for node in self.nodes], np.int32)
 
     @property
     def messages_of_tokens(self) -> NDArray[np.int16]:
         """By token, which message of the conversation it is in. (n_all,)"""
-        lengths = [len(node.get("token_ids") or []) for node in self.nodes]
+        lengths = [len(_list(node, "token_ids")) for node in self.nodes]
         return np.repeat(np.arange(len(lengths), dtype=np.int16), lengths)
 
     @property
@@ -74,8 +77,8 @@ class Branch:
         """Which of its tokens are sampled and its own. (n_all,)"""
         parts = []
         for place, node in zip(self.path, self.nodes, strict=True):
-            own = node.get("mask") or []
-            parts.append(own if place in self.counted else [False] * len(own))
+            own = list_of(node, "mask", np.bool_)
+            parts.append(own if place in self.counted else np.zeros(len(own), dtype=bool))
         return _joined(parts, np.bool_)
 
     def tokens(self) -> dict[str, Any] | None:
@@ -108,9 +111,7 @@ class Branch:
             return None
         return np.concatenate(
             [
-                np.zeros(len(node.get("token_ids") or []), np.float32)
-                if stream is None
-                else np.array(stream, np.float32)
+                np.zeros(len(_list(node, "token_ids")), np.float32) if stream is None else np.array(stream, np.float32)
                 for node, stream in zip(self.nodes, streams, strict=True)
             ]
         )
@@ -198,13 +199,13 @@ def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
     finish = next((call.get("finish_reason") for call in reversed(calls) if not call.get("error")), None)
     agent, ended = at(trace, "agent", "name"), trace.get("stop_condition")
     sampling = next((call.get("sampling") for call in calls if call.get("sampling")), None) or {}
-    tokens = sum(sum(map(bool, node.get("mask") or [])) for node in own)
+    tokens = sum(_sampled(node) for node in own)
     example = at(trace, "task", "data", "idx")
     return {
         "prompt_id": example if isinstance(example, int) else None,
         "prompt": transcript(messages[:first]) or None,
         "response": transcript(messages[first:]) or None,
-        "n_tokens": tokens if any(node.get("token_ids") for node in nodes) else None,
+        "n_tokens": tokens if any(len(_list(node, "token_ids")) for node in nodes) else None,
         **_rewards(trace),
         "finish_reason": words_of(finish or ended),
         "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
@@ -233,8 +234,8 @@ def messages_of(branch: Branch) -> Iterator[dict[str, Any]]:
         answered = message.get("name") or names.get(str(message.get("tool_call_id")))
         sampled = place in branch.counted
         time = times.get(place, {})
-        ids = node.get("token_ids")
-        size = sum(map(bool, node.get("mask") or [])) if sampled else len(ids or [])
+        ids = len(_list(node, "token_ids"))
+        size = _sampled(node) if sampled else ids
         yield {
             "turn": turn,
             "role": words_of(message.get("role")),
@@ -266,6 +267,21 @@ def _is_attempt(node: Mapping[str, Any]) -> bool:
     return any(link.get("type") == "compaction_attempt" for link in node.get("semantic_parents") or [])
 
 
+def list_of(node: Mapping[str, Any], stored: str, kind: type[np.generic]) -> NDArray[Any]:
+    """A list of a message as an array, empty where it has none."""
+    return np.asarray(_list(node, stored), dtype=kind)
+
+
+def _list(node: Mapping[str, Any], stored: str) -> Any:
+    values = node.get(stored)
+    return () if values is None else values
+
+
+def _sampled(node: Mapping[str, Any]) -> int:
+    """How many of a message's tokens were sampled."""
+    return int(np.count_nonzero(_list(node, "mask")))
+
+
 def _has(node: Mapping[str, Any], stored: str) -> bool:
     values = node.get(stored)
     return values is not None and len(values) > 0  # [] and null: nobody scored it
@@ -273,7 +289,7 @@ def _has(node: Mapping[str, Any], stored: str) -> bool:
 
 def _compact(node: Mapping[str, Any], stored: str) -> Any:
     """Values over the sampled tokens of a message, masked where it has none."""
-    wanted = sum(map(bool, node.get("mask") or []))
+    wanted = _sampled(node)
     if not _has(node, stored):
         return nulls(wanted)
     values = node[stored]
