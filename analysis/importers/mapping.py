@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import tables, unpadded
-from ratioscope.analysis.importers.mapping_file import ROW, MappingFile, TableMap, TokensMap, read_mapping
+from ratioscope.analysis.importers.mapping_file import IDS, ROW, MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
 from ratioscope.analysis.importers.sums import names_in, whole_number
 from ratioscope.analysis.importers.tables import NotYetError, RowRange
@@ -154,13 +154,13 @@ def _step(
         shared = mapping.sequences if mapping.sequences is not None and not mapping.sequences.files else None
         flat = unpadded.of_rows if mapping.tokens.layout == "rows" else unpadded.of_lists
         tokens, sequences = flat(mapping.tokens, shared, found["tokens"], reading)
-        for name in unpadded.IDS:
+        for name in IDS:
             for columns in (tokens, sequences):
                 if name in columns:
                     columns[name] = numbers.of(name, columns[name])
     if found.get("sequences") and mapping.sequences is not None:
         own = unpadded.of_responses(mapping.sequences, found["sequences"], reading)
-        sequences = {name: numbers.of(name, values) if name in unpadded.IDS else values for name, values in own.items()}
+        sequences = {name: numbers.of(name, values) if name in IDS else values for name, values in own.items()}
     assert sequences is not None
     if tokens is not None and "group_id" not in tokens and "group_id" in sequences:
         tokens["group_id"] = unpadded.looked_up(tokens["seq_id"], sequences["seq_id"], sequences["group_id"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +20,8 @@ from ratioscope.toml_file import read_toml
 Layout = Literal["lists", "rows", "groups", "steps"]
 """What a row is: a response, with a list of each column; a token; a group of responses, or all of a step, with an entry
 per response in each list."""
+IDS = ("seq_id", "group_id", "prompt_id")
+"""Names of things: text is as good as a number."""
 ROW = "[row]"
 """In place of a column: which row it is."""
 Padding = Literal["none", "left", "right"]
@@ -156,6 +159,11 @@ def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMa
     for place, names in ((f"[{name}.columns]", columns), (f"[{name}.constants]", constants)):
         for ours in names:
             _check_ours(file, place, ours, declared)
+    for ours, value in constants.items():
+        column = declared.column(ours)
+        is_number = column is not None and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+        if is_number and ours not in IDS and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise RatioscopeError(f"{file}, [{name}.constants]: {ours} = {value!r} must be a finite number.")
     both = sorted(columns.keys() & constants.keys())
     if both:
         raise RatioscopeError(f"{file}, [{name}]: {both[0]} is both a column and a constant.")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers.mapping_file import TableMap, TokensMap
+from ratioscope.analysis.importers.mapping_file import IDS, TableMap, TokensMap
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.analysis.importers.sums import is_list
 from ratioscope.analysis.importers.tables import RowRange
@@ -19,9 +19,6 @@ from ratioscope.run_format import schema
 
 Columns = dict[str, Any]
 Ints = NDArray[np.int64]
-
-IDS = ("seq_id", "group_id", "prompt_id")
-"""Names of things: text is as good as a number."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -123,8 +125,15 @@ _PLACES = (
     "steps", "steps.columns.loss", "steps.constants.wall_time", "steps.files", "run", "run.seed", "run.created",
     "run.tags", "run.algorithm", "run.log_probability_decimals", "run.sampled_with", "run.planned_updates",
     "run.framework", "run.libraries", "tokens.step_offset", "tokens.step_in_name", "other",
+    "tokens.table", "tokens.ignore_index", "tokens.columns.behavior_version", "tokens.columns.token_id",
+    "sequences.layout", "sequences.columns.behavior_version_min", "steps.columns.policy_version",
 )  # fmt: skip
-_THEIRS = ("it", "old", "now", "ids", "answer", "score", "nested", "when", "mixed")
+_THEIRS = (
+    "it", "old", "now", "ids", "answer", "score", "nested", "when", "mixed", "objects", "lists", "text",
+    "nested.a", "nested.a[0]", "objects[*].a", "objects[-1].b", "objects[*]", "lists[*]", "lists[0]", "text.a",
+    "text[*].a", "none|old", "it - 1", "it + it - 3", "it - objects[0].b", "it - mixed", "ids + it", "lists - it",
+    "text.b - it", "it - none", "groups", "steps", "rows",
+)  # fmt: skip
 _PATTERNS = (
     r"(\d+)",
     r"(\w+)",
@@ -143,25 +152,37 @@ _PATTERNS = (
 
 
 @cache
-def _source() -> Path:
-    path = lasting() / "rows-7.parquet"
+def _source(kind: str) -> Path:
+    path = lasting() / f"rows-7.{kind}"
     n = 6
-    pq.write_table(
-        pa.table(
-            {
-                "it": [0, 0, 0, 1, 1, 1],
-                "old": [[-0.5, -1.0]] * n,
-                "now": [[-0.4, -1.1]] * n,
-                "ids": [[1, 2]] * n,
-                "answer": ["a b"] * n,
-                "score": [0.0, 1.0] * 3,
-                "nested": [{"a": [1]}] * n,
-                "when": pa.array([1] * n, pa.timestamp("us")),
-                "mixed": [None, [1.0], [], [None], [float("nan")], None],
-            }
-        ),
-        path,
+    table = pa.table(
+        {
+            "it": [0, 0, 0, 1, 1, 1],
+            "old": [[-0.5, -1.0]] * n,
+            "now": [[-0.4, -1.1]] * n,
+            "ids": [[1, 2]] * n,
+            "answer": ["a b"] * n,
+            "score": [0.0, 1.0] * 3,
+            "nested": [{"a": [1]}] * n,
+            "when": pa.array([1] * n, pa.timestamp("us")),
+            "mixed": [None, [1.0], [], [None], [float("nan")], None],
+            "objects": [[{"a": [1, 2], "b": 1}, {"a": None, "b": 2}], [], None] * 2,
+            "lists": [[[1, 2], [3]], [[1]], None] * 2,
+            "text": ['{"a": [1, 2], "b": 3}', "[1, 2", "no JSON", None, "[]", "{}"],
+        }
     )
+    if kind == "parquet":
+        pq.write_table(table, path)
+        return path
+    rows = table.drop_columns(["when"]).to_pylist()
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute(f"CREATE TABLE data ({', '.join(rows[0])})")
+        for row in rows:
+            kept = [json.dumps(value) if isinstance(value, list | dict) else value for value in row.values()]
+            store.execute(f"INSERT INTO data VALUES ({', '.join('?' * len(row))})", kept)
     return path
 
 
@@ -180,9 +201,10 @@ def ask_mapping(inside: Path, example: str | dict[str, Any]) -> None:
                 held = held[part]
             held[last] = value
         text = _lines(made)
-    file = _write(inside / "mapping.toml", text)
+    kind = ("parquet", "jsonl", "db")[len(text) % 3]
+    file = _write(inside / "mapping.toml", text.replace("*.parquet", f"*.{kind}"))
     (inside / "theirs").mkdir()
-    shutil.copy(_source(), inside / "theirs")
+    shutil.copy(_source(kind), inside / "theirs")
     importer = importer_of(file)
     description = importer.describe(inside / "theirs")
     assert description is not None

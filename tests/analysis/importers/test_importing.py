@@ -22,6 +22,7 @@ from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.importers import Description, Importer, ImportProblem, Reading, Step
 from ratioscope.analysis.importers.detect import FoundSource
 from ratioscope.analysis.importers.mapping import importer_of
+from ratioscope.analysis.importers.source import StepStart
 from ratioscope.analysis.importers.vocabulary import token_texts
 from ratioscope.analysis.importers.writing import Imported, Options, follow_run, import_run
 from ratioscope.analysis.runs.store import discover, open_run
@@ -289,6 +290,28 @@ def test_a_source_that_has_been_quiet_for_long_is_not_waited_for(tmp_path: Path)
     os.utime(tmp_path / "theirs" / "log.jsonl", (1e9, 1e9))
     assert follow_run(found, folder, Options(), every=900, quiet=1800).steps == 2
     assert open_run(folder).status == "finished"
+
+
+def test_each_look_at_a_source_that_grows_begins_where_the_last_one_came_to(tmp_path: Path) -> None:
+    """Bytes are read once but for the step that waits; a file that was written anew is read anew."""
+    source = write(tmp_path / "theirs", range(20))
+    importer, file = found_in(source).importer, source / "log.jsonl"
+    places: dict[Path, list[StepStart]] = {}
+
+    def look(after: int) -> tuple[list[int], int]:
+        reading = Reading(after=after, growing=True, places=places)
+        return [step.number for step in importer.read(source, reading)], reading.bytes_read
+
+    steps, size = look(-1)
+    assert steps == list(range(19)) and size >= file.stat().st_size
+    write(source, [20, 21])
+    steps, size = look(18)
+    assert steps == [19, 20] and size < file.stat().st_size / 4
+    assert [place.step for place in places[file]] == [19, 20, 21]
+    file.write_text("\n" * 7 + "".join(line(step, 0) for step in range(30)))
+    assert look(20)[0] == list(range(21, 29))
+    file.write_text("".join(line(step, 0) for step in (31, 32)))
+    assert look(28)[0] == [31]
 
 
 def test_following_that_is_ended_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -126,3 +126,24 @@ def test_a_line_that_is_not_wanted_is_not_parsed_and_counted_all_the_same(tmp_pa
     file = write(tmp_path / "a.jsonl", '{"a": 1}\n', "no JSON, and not wanted\n", '{"a": 3}\n')
     found = list(lines.read(file, Reading(), wanted=lambda line: b"{" in line))
     assert found == [(1, {"a": 1}), (3, {"a": 3})]
+
+
+def test_lists_at_a_path_are_arrays_wherever_they_stand(parser: str, tmp_path: Path) -> None:
+    record = {
+        "a": [{"x": [1, 2], "m": [True, False], "t": "y"}, {"x": [None, 0.5]}, {}, 3],
+        "x": [1],
+        "b": {"x": [2.5]},
+    }
+    record |= {"g": [[1, 2], [3], []], "m": [True, "t"], "f": [False, [True]]}
+    path = write(tmp_path / "a.jsonl", json.dumps(record) + "\n")
+    ((_, found),) = lines.read(path, Reading(), arrays=["a[*].x", "a[0].m", "none|b.x", "g", "m", "f"])
+    assert plain_all(found) == record
+    assert isinstance(found["a"][0]["x"], np.ndarray) and found["a"][0]["m"].dtype == bool
+    assert isinstance(found["b"]["x"], np.ndarray) and [type(each) for each in found["g"]] == [np.ndarray] * 3
+    assert isinstance(found["x"], list) and isinstance(found["m"], list) and isinstance(found["a"][1]["x"], list)
+
+
+def plain_all(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain_all(each) for key, each in value.items()}
+    return [plain_all(each) for each in value] if isinstance(value, list) else plain(value)

@@ -337,6 +337,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "files of the system": ("step = 'k'\n[tokens]\nfiles = '/etc/*'", "is no pattern below"),
     "an unknown term": ("step='k'\n[tokens]\nfiles='*'\ncolumns.token_id='k - agee'", "'agee' is not"),
     "code": ("step='k'\n[tokens]\nfiles='*'\n[tokens.columns]\nbehavior_version='f(1) - k'", "'f(1)' is not"),
+    "an infinite constant": ("step='k'\n[tokens]\nfiles='*'\n[tokens.constants]\nadvantage=inf", "a finite number"),
     "an index of nothing": ("step='k'\n[tokens]\nfiles='*'\nignore_index=-100", "is about a mask"),
     "two layouts": ("step='k'\n[tokens]\nfiles='*'\n[sequences]\nlayout='steps'", "whose layout counts"),
     "no file": ("step = 'k'\n[tokens]\nfiles = '*.parquet'", "no file below"),
