@@ -28,6 +28,8 @@ _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
 # Log-probability above which both engines give 0 or nearly so, whatever they differ in.
 _SURE = -1e-3
 _EQUAL = 1e-6
+# Of a mismatch that begins at a boundary: at its first place, this share of what it is beyond.
+_AT_ONCE = 0.5
 _LEAST_EQUAL = 0.05
 """Share of the unsure tokens with the very same value: of engines that differ nearly none."""
 _FEWEST_RESPONSES, _FEWEST_PROMPTS = 50, 5
@@ -343,7 +345,7 @@ def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
     equal = (unsure["fresh"].abs() <= _EQUAL).to_numpy()
     if len(unsure) < _FEWEST_TOKENS:
         return None
-    if evidence.rounding or equal.mean() < _LEAST_EQUAL:
+    if equal.mean() < _LEAST_EQUAL:
         return MarkReading(0.0, "")
     of = [unsure["step"], unsure["seq_id"]]
     differs = unsure["position"].where(~equal)
@@ -357,6 +359,14 @@ def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
     if beyond > _LEAST_EQUAL:  # engines that mostly agree part somewhere
         return MarkReading(0.0, "")
     agrees = pd.Series(ahead, index=unsure.index).groupby(of).any()
+    distance = unsure["fresh"].abs()
+    at_first, after = (
+        distance[which.to_numpy()].median() for which in (unsure["position"] == first, unsure["position"] > first)
+    )
+    if (
+        evidence.rounding and not at_first >= _AT_ONCE * after
+    ):  # what grows from below the rounding seems equal at first
+        return None
     where = _boundary(begins, unsure["absolute"].where(~equal).groupby(of).min()[agrees])
     return MarkReading(
         share,

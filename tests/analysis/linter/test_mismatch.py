@@ -22,7 +22,13 @@ _RESPONSES = GROUPS * PER
 
 
 def made(
-    folder: Path, spread: Callable[[pd.DataFrame], Array], *, later: float = 0.05, new: bool = True, short: int = LENGTH
+    folder: Path,
+    spread: Callable[[pd.DataFrame], Array],
+    *,
+    later: float = 0.05,
+    new: bool = True,
+    short: int = LENGTH,
+    decimals: int | None = None,
 ) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
@@ -31,6 +37,7 @@ def made(
             rank, length.
         later: by how much an update moves the logits.
         short: tokens of one in two responses.
+        decimals: that the log keeps of a log-probability, and says so; None: all.
     """
     rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
     for number in range(STEPS):
@@ -66,8 +73,11 @@ def made(
             engine=np.array([f"server-{each}" for each in first["engine"]]),
             environment=np.array(["text", "image"])[first["environment"]],
         )  # fmt: skip
+        if decimals is not None:
+            values = {name: each for name, each in step.tokens.items() if name.startswith("logp_")}
+            step.tokens.update({name: np.round(each, decimals) for name, each in values.items()})
         steps.append(step)
-    written = write_run(folder, steps)
+    written = write_run(folder, steps, log_probability_decimals=decimals)
     return next(remark for remark in lint(open_run(written)) if remark.rule == "mismatch_cause")
 
 
@@ -103,6 +113,14 @@ def test_a_cause_is_named_with_its_place(
     assert found.outcome is Outcome.FOUND and found.of_cause == cause, found.sentence
     assert words in found.sentence + found.why
     assert found.do.startswith(CAUSES[cause].do)
+
+
+def test_a_boundary_is_told_from_a_growth_that_rounding_hides(tmp_path: Path) -> None:
+    """With four decimals values are equal where they differ by less; a boundary begins at once, far above that."""
+    found = made(tmp_path / "run", lambda frame: np.where(frame["position"] < 17, 0, 0.2), decimals=4)
+    assert found.of_cause == "kernel_boundary" and "identical up to position 1" in found.sentence
+    found = made(tmp_path / "grows", lambda frame: np.minimum(1e-6 * 1.5 ** frame["position"], 0.2), decimals=4)
+    assert found.of_cause != "kernel_boundary", found.sentence
 
 
 def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: Path) -> None:
