@@ -8,10 +8,10 @@ difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along t
 verdict(a, b).here, verdict(a, b).with_other_seeds               # do these runs differ; would other seeds repeat it
 ranking(groups, "eval_accuracy")                                 # best first
 curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
-standing(groups, "eval_accuracy").sentences                      # what collapsed, who leads, which are told apart
+found = standing(groups, "eval_accuracy")                        # every pair under one schedule, judged together
+best_settings(found).sentences                                   # who leads, who is worse, what is not significant
 component_differences(groups)                                    # which parts of the algorithms differ
 single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
-conclusions(groups)                                              # all of it in a few sentences
 chosen_metric(groups, "eval_accuracy")                           # or the next sensible one where no run has it
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
@@ -52,7 +52,6 @@ from ratioscope.analysis.compare.verdicts.best import (
     short_names,
 )
 from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
-from ratioscope.analysis.compare.verdicts.conclusions import change_words, conclusions
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
 from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer, ends_better
 from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, margin_words, points
@@ -89,13 +88,11 @@ __all__ = [
     "attributes",
     "band_words",
     "best_settings",
-    "change_words",
     "chosen_metric",
     "collapses",
     "common_end",
     "component_differences",
     "components",
-    "conclusions",
     "configuration",
     "configuration_of",
     "curves",

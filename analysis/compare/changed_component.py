@@ -68,16 +68,6 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
     return _in_order("setting", "", rest, before, after) if len(rest) == 1 else None
 
 
-def components_between(a: Setting, b: Setting) -> tuple[str, ...]:
-    """The names of the components in which two settings of one schedule differ, for saying that they are too many."""
-    flat_a, flat_b = configured(a), configured(b)
-    keys = differing_settings(flat_a, flat_b)
-    parts = [key for key in keys if key.startswith(_PARTS)]
-    shared = [key for key in keys if not parts or (key in flat_a and key in flat_b)]
-    names = [key.removeprefix(_PARTS).removeprefix(PARAMETERS).removeprefix("optimiser.") for key in (*parts, *shared)]
-    return tuple(dict.fromkeys(BOUND_SIDE.sub("", name) for name in names))
-
-
 def differing_settings(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     """The keys in which two settings (`configured`) differ."""
     return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]

@@ -32,12 +32,13 @@ def ranking(settings: Sequence[Setting], metric: str, end: End | None = None) ->
     best = probability_best(values, lower_is_better=_lower_is_better(metric))
     rows, limits = [], possible(metric, settings, np.concatenate([[], *values]))
     for setting, seeds, probability in zip(settings, values, best, strict=True):
-        mean, low, high = map(float, np.clip(t_interval(seeds), *limits))
+        mean, *within = t_interval(seeds)
+        low, high = map(float, np.clip(within, *limits))  # a mean that is infinite stays so
         middle = aggregate(pd.DataFrame([seeds]), "iqm").iloc[0]
         rows.append(
             {
                 "setting": setting.variant, "schedule": setting.schedule, "seeds": len(seeds),
-                "mean": mean, "low": low, "high": high,
+                "mean": float(mean), "low": low, "high": high,
                 "iqm": middle["value"], "iqm_low": middle["low"], "iqm_high": middle["high"],
                 "best": probability,
             }

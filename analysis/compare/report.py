@@ -2,15 +2,18 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import pandas as pd
 
-from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED, band_words
+from ratioscope.analysis.compare.aggregates import band_words
 from ratioscope.analysis.compare.alignment import Axis
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
 from ratioscope.analysis.compare.differences import component_differences, differences
 from ratioscope.analysis.compare.grouping import Member, grouped_settings
+from ratioscope.analysis.compare.verdicts.best import Best, best_settings
 from ratioscope.analysis.compare.verdicts.collapses import Collapse
 from ratioscope.analysis.compare.verdicts.separation import Separation
 from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
@@ -42,11 +45,18 @@ class ComparisonReport:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What it comes to, most important first."""
-        return tuple(filter(None, (self.chosen.instead, *self.standing.sentences)))
+        remarks = (f"{remark}." for remark in self.standing.remarks)
+        return tuple(filter(None, (self.chosen.instead, *self.best.said, *remarks)))
+
+    @cached_property
+    def best(self) -> Best:
+        """A row for each setting, best first."""
+        return best_settings(self.standing)
 
     def to_json(self) -> dict[str, Any]:
         """The stable shape of `ratioscope compare --json`: undefined is null."""
         found = self.standing
+        marks = {row.place: {"leads": row.leads, "letters": row.letters or None} for row in self.best.rows}
         return json_value(
             {
                 "schema_version": SCHEMA_VERSION,
@@ -55,7 +65,10 @@ class ComparisonReport:
                 "by": found.ends[0].by,
                 "until": found.until,
                 "sentences": list(self.sentences),
-                "ranking": [_ranked(row) for row in found.ranking.to_dict(orient="records")],
+                "ranking": [
+                    _ranked(row) | marks.get(int(place), {"leads": False, "letters": None})
+                    for place, row in zip(found.ranking.index, found.ranking.to_dict(orient="records"), strict=True)
+                ],
                 "over_schedules": [
                     _pooled(row) for row in found.over_schedules.reset_index().to_dict(orient="records")
                 ],
@@ -69,65 +82,42 @@ class ComparisonReport:
         )
 
     def text(self) -> str:
-        """For the terminal."""
-        found = self.standing
-        table = _ranking(found)
-        legend = [words for name, words in _LEGEND.items() if name in table]
-        parts = ["\n".join(map(one_line, self.sentences)), "\n".join([*legend, _table(table)])]
-        if len(found.over_schedules):
-            parts += ["Over all schedules (stratified bootstrap):", _table(found.over_schedules)]
-        if len(self.answers) > 1:
-            parts.append(
-                "\n".join([_pairs_head(self.answers), *(one_line(f"{_pair(answer)}.") for answer in self.answers)])
-            )
+        """For the terminal: who leads, then a table, best first."""
+        parts = ["\n".join(map(one_line, self.sentences)), self._table()]
         if len(self.components):
             few = len(self.components.columns) <= _SIDE_BY_SIDE
             parts += [
                 "Components in which the settings differ:",
                 _table(self.components if few else self.components.rename_axis(None).T),
             ]
-        return "\n\n".join(parts)
+        return "\n\n".join(filter(None, parts))
 
-
-_LEGEND = {
-    "noise_low": "noise: 95% interval of these runs, by the noise of their prompts.",
-    "seeds_low": "seeds: 95% t interval over seeds.",
-    "iqm": "iqm: mean of the middle half of the seeds; best: probability of the best mean.",
-    "group": "group: settings of one schedule that share a letter are not told apart in these runs.",
-}
+    def _table(self) -> str:
+        found, share = self.best, 100 if CATALOGUE[self.best.metric].share else 1
+        head = [f"{CATALOGUE[found.metric].title} at the end, best first.", self.standing.where]
+        head += [f"Intervals: {found.basis}." if found.basis else ""]
+        if any(row.letters for row in found.rows):
+            head += ["Settings of one schedule that share a letter do not differ significantly."]
+        rows = []
+        for group in found.groups:
+            rows += [(one_line(group.schedule), "", "", "", "")] if group.schedule else []
+            for row in group.rows:
+                low, high = (share * end for end in row.interval)
+                value, *ends = (number(each, low, high) for each in (share * row.value, low, high))
+                within = f"[{', '.join(ends)}]" if isfinite(row.interval.low) else ""
+                name = f"{'  ' * bool(group.schedule)}{one_line(row.name)}"
+                rows.append((name, f"{value}{'%' * (share > 1)}", within, str(len(row.seeds)), row.letters))
+        if not rows:
+            return ""
+        rows = [("", "mean", "95%", "seeds", "group"), *rows]
+        kept = [column for column in range(5) if any(row[column] for row in rows[1:])]
+        widths = {column: max(len(row[column]) for row in rows) for column in kept}
+        lines = ["  ".join(row[column].ljust(widths[column]) for column in kept).rstrip() for row in rows]
+        return "\n".join([*filter(None, head), *lines])
 
 
 # Settings that stand side by side in a terminal; more are a row each.
 _SIDE_BY_SIDE = 4
-
-
-def _pairs_head(answers: Sequence[ComparisonAnswer]) -> str:
-    """What the sentences of the pairs are, and what those of a single seed would all repeat."""
-    said = "95%, not corrected for their number, so more differ here than when all are judged together"
-    if any(min(answer.difference.seeds) < 2 for answer in answers):
-        said += "; a single seed tells nothing of other seeds"
-    return f"The best against each of the others, each by itself ({said}):"
-
-
-def _pair(answer: ComparisonAnswer) -> str:
-    return answer.here if min(answer.difference.seeds) < 2 else answer.sentence
-
-
-def _ranking(found: Standing) -> pd.DataFrame:
-    """The ranking as the terminal shows it: columns that say nothing are left out."""
-    table = found.ranking
-    noise = [found.noise[int(place)].interval for place in table.index]
-    table = table.assign(noise_low=[each.low for each in noise], noise_high=[each.high for each in noise])
-    table = table.rename(columns={"low": "seeds_low", "high": "seeds_high"})
-    if CATALOGUE[found.metric].share:
-        table[["seeds_low", "seeds_high"]] = table[["seeds_low", "seeds_high"]].clip(0, 1)
-    letters = {place: letter for contest in found.contests for place, letter in contest.here.letters.items()}
-    if max((len(contest.here.order) for contest in found.contests), default=0) > 2:
-        table = table.assign(group=[letters.get(int(place), "") for place in table.index])
-    columns = ["setting", "schedule", "task", "seeds", "mean", "noise_low", "noise_high", "seeds_low", "seeds_high"]
-    columns += ["iqm", "iqm_low", "iqm_high", "best"] * bool((table["seeds"] >= FEWEST_RESAMPLED).any()) + ["group"]
-    shown = [name for name in columns if name in table and not table[name].isna().all() and (table[name] != "").any()]
-    return table[shown].set_index("setting")
 
 
 def report(members: Sequence[Member], metric: str | None = None, by: Axis = "step") -> ComparisonReport:

@@ -87,21 +87,6 @@ class SingleChange:
         """The component, from what, to what; text as in the logs."""
         return self.component.words
 
-    @property
-    def trades(self) -> tuple[UnderSchedule, ...]:
-        """The schedules under which it buys speed with stability, or stability with speed."""
-        return tuple(place for place in self.schedules if _trades(place, orientation(self.metric)))
-
-    @property
-    def faster(self) -> ChangeVerdict:
-        """Better: it has more in the first half."""
-        return _verdict_of(self.speed, self.margin, orientation(self.metric))
-
-    @property
-    def steadier(self) -> ChangeVerdict:
-        """Better: it falls less from its best to its end."""
-        return _verdict_of(self.fall, self.margin, -1)
-
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
 def single_changes(settings: Sequence[Setting], metric: str, by: Axis = "step") -> tuple[SingleChange, ...]:
@@ -240,16 +225,6 @@ def _verdict_of(effect: ChangeEffect, allowed: float, better: int) -> ChangeVerd
     if low > 0 or high < 0:
         return "better" if (low > 0) == (better > 0) else "worse"
     return "cannot tell"
-
-
-def _trades(place: UnderSchedule, better: int) -> bool:
-    """Whether speed and fall move the same way, each shown by its interval, or beyond the margin where it has none."""
-    directions = []
-    for found, way in ((place.speed, better), (place.fall, 1)):
-        known = np.isfinite(found.interval.low)
-        told = _verdict_of(_effect(found), place.margin, 1) in ("better", "worse")
-        directions.append(np.sign(found.value) * way if (told if known else abs(found.value) > place.margin) else 0)
-    return bool(directions[0] and directions[0] == directions[1])
 
 
 def _why_not(end: ChangeEffect, schedules: Sequence[UnderSchedule]) -> str:

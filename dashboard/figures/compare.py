@@ -174,7 +174,8 @@ def dot_plot(
     }
     fig.update_layout(
         height=_ROW * len(named) + 52, margin={"l": 8, "r": 56, "t": 20, "b": 28}, hovermode="closest",
-        showlegend=False, dragmode="zoom", uirevision=metric, meta={"narrow": narrow | {"xaxis": {"nticks": 4}}},
+        showlegend=False, dragmode="zoom", uirevision=metric,
+        meta={"rows": len(named), "narrow": narrow | {"xaxis": {"nticks": 4}}},
     )  # fmt: skip
     return fig
 

@@ -18,9 +18,9 @@ from importlib.metadata import version
 from threading import RLock
 
 from ratioscope import __version__
-from ratioscope.analysis.compare import chosen_metric, conclusions, grouped_settings
+from ratioscope.analysis.compare import chosen_metric, grouped_settings
 from ratioscope.analysis.diagnosis.opened import Opened
-from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.overview.sentences import grave
@@ -33,7 +33,7 @@ from ratioscope.catalogue import CATALOGUE, ENTRIES
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.report.processes import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
-from ratioscope.dashboard.sections.compare import comparison_sections, member_of
+from ratioscope.dashboard.sections.compare import comparison_sections, member_of, report_comparison
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, steps_in_words
 from ratioscope.errors import RatioscopeError, unknown
@@ -48,7 +48,6 @@ _Made = tuple[Section, list[Finding] | None]
 
 _LONGEST = ("drift", "variance")
 """Sections that start first, in reverse order, so that not all have to wait for one of them in the end."""
-_MOST_SENTENCES = 5
 _LIBRARIES = ("duckdb", "numpy", "pandas", "plotly", "pyarrow", "torch")
 
 
@@ -165,9 +164,8 @@ def comparison_report(
     members = [member_of(subject) for subject in subjects]
     groups = grouped_settings(members)
     chosen_by = chosen_metric(groups, metric)
-    found = list(comparison_sections(groups, subjects, chosen_by, brief=_is_brief(chosen)))
-    if _is_brief(chosen):  # its answer is the verdict
-        found = [replace(section, answer="" if section.key == "standing" else section.answer) for section in found]
+    compared = report_comparison(groups, chosen_by)
+    found = list(comparison_sections(compared, subjects, brief=_is_brief(chosen)))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
         found.append(_of_run(section, number, subjects[number].opened.run_id))
@@ -175,12 +173,13 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[chosen_by.metric].title.lower()}",
-        _verdict([*filter(None, [chosen_by.instead]), *conclusions(groups, chosen_by.metric)], runs),
+        tuple(("", line) for line in compared.best.said),
         tuple(_once(found)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
+        tuple(filter(None, (chosen_by.instead, *(f"{remark}." for remark in compared.standing.remarks)))),
         brief=_is_brief(chosen),
     )
 
@@ -278,16 +277,6 @@ def _section(subject: Subject | bytes, name: str) -> _Made:
 def _unpacked(subject: bytes) -> Subject:
     found: Subject = pickle.loads(subject)
     return found
-
-
-def _verdict(concluded: Sequence[str], runs: Sequence[Opened]) -> tuple[tuple[str, str], ...]:
-    """The conclusion of the comparison and, where there is room, the worst findings of the runs with their remedies."""
-    worst = [(opened, opened.findings[0]) for opened in runs if opened.findings]
-    sick = [(opened, found) for opened, found in worst if found.severity > Severity.NOTICE]
-    sick.sort(key=lambda pair: -pair[1].severity)
-    room = max(1, _MOST_SENTENCES - len(concluded))
-    found = [(f"What is wrong with {opened.run_id}?", f"{found.sentence} {found.do}") for opened, found in sick[:room]]
-    return (*(("", sentence) for sentence in concluded), *found)
 
 
 def _checked(pages: Sequence[str]) -> list[str]:

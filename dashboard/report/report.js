@@ -46,7 +46,7 @@ function draw(plot) {
   const { data, layout } = coloured(figures[plot.dataset.key], onPaper ? "light" : root.dataset.mode);
   const finding = plot.closest(".finding");
   const width = onPaper ? PAPER_WIDTH - (finding ? PAPER_INSET : 0) : plot.clientWidth;
-  const share = PAPER_SHARE[finding ? "finding" : layout.height > HIGH ? "high" : "usual"];
+  const share = layout.meta?.rows ? 1 : PAPER_SHARE[finding ? "finding" : layout.height > HIGH ? "high" : "usual"]; // rows hold text
   const height = Math.round(layout.height * (onPaper ? share : 1));
   plot.drawn = true;
   plot.style.minHeight = `${height}px`;

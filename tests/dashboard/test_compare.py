@@ -240,7 +240,7 @@ def test_page_and_report_say_the_same_of_two_settings(on_demand: AppTest, folder
     """Tables cell by cell, and titles; where the page has a chart a panel, the report has one figure."""
     page = on_demand
     runs = [open_folder(folder / run_id) for run_id in two]
-    (_, section, _) = comparison_report(runs, pages=["setting"], metric="eval_accuracy").sections[:3]
+    section = comparison_report(runs, pages=["setting"], metric="eval_accuracy").sections[0]
     shown = [table.value.to_numpy().tolist() for table in page.dataframe]
     said = sentences(page)
     for block in section.blocks:
@@ -336,7 +336,7 @@ def test_standing_meets_across_schedules_where_no_schedule_has_two(folder: Path)
     members = [Member(name, run := open_run(folder / name), summarise(run)) for name in ("grpo-0", "longer")]
     found = standing(grouped_settings(members), "eval_accuracy")
     assert [contest.schedule for contest in found.contests] == [""]
-    assert "there is one seed of each" in " ".join(found.sentences)
+    assert "there is one seed of each" in found.contests[0].answers[0].sentence
 
 
 def test_differences_are_to_the_best_of_two_until_another_is_chosen(two: list[str], on_demand: AppTest) -> None:

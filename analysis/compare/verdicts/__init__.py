@@ -1,8 +1,9 @@
 """What a comparison comes to, each built on those before it.
 
 verdict      is A better than B? one sentence for two settings
-standing     who leads under each schedule: the verdict on the best against each of the others
+separation   which of several settings differ, all pairs judged together
 collapses    which settings collapse, or end below where they began
-conclusions  all of it, and what single changes do, in at most five sentences
+standing     the table: where each setting ends, every pair, the best of each schedule against each of the others
+best         a row for each setting, who leads in a few words
 wording      the numbers, differences, schedules and lists of these sentences
 """

@@ -18,7 +18,7 @@ from ratioscope.analysis.compare.curves import labels
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import possible
 from ratioscope.analysis.compare.verdicts.separation import Separation
-from ratioscope.analysis.compare.verdicts.standing import MOST_NAMED, Contest, Standing
+from ratioscope.analysis.compare.verdicts.standing import Contest, Standing
 from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, MOST_LISTED, capital, quantity, some, under
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
@@ -26,6 +26,8 @@ from ratioscope.catalogue import CATALOGUE
 # From fewer seeds of any setting the noise of the evaluations decides: a t interval over two runs is wider than all.
 FEWEST_SEEDS = 3
 ALONE = "nothing to compare under its schedule"
+# Of more schedules the plot says who leads.
+_MOST_SCHEDULES = 3
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
 
@@ -78,6 +80,17 @@ class Best:
     """What the intervals are, in words."""
 
     @property
+    def said(self) -> tuple[str, ...]:
+        """All of it, a line each: who leads, under each schedule; what collapsed, and what is not known."""
+        lines = self.sentences if len(self.sentences) > 1 and self.several else (" ".join(self.sentences),)
+        return tuple(filter(None, (*lines, " ".join(filter(None, (self.collapsed, self.caveat))))))
+
+    @property
+    def several(self) -> bool:
+        """Whether each sentence is of a schedule of its own."""
+        return any(group.schedule not in ("", ALONE) for group in self.groups)
+
+    @property
     def rows(self) -> tuple[SettingRow, ...]:
         """Of all groups."""
         return tuple(row for group in self.groups for row in group.rows)
@@ -99,9 +112,13 @@ def best_settings(found: Standing) -> Best:
     )
     told = [
         sentence
-        for contest in found.contests[:MOST_NAMED]
+        for contest in found.contests[:_MOST_SCHEDULES]
         for sentence in _sentences(found, contest, rows, over_seeds=over_seeds)
     ]
+    if (more := len(found.contests) - _MOST_SCHEDULES) > 0:
+        told.append(f"{more} more schedule{'s' * (more > 1)}: in the table.")
+    if not found.contests:
+        told = [f"{found.nothing_to_compare}."]
     return Best(
         found.metric, tuple(groups), tuple(told), _collapsed(found), _caveat(found), over_seeds,
         _basis(found, over_seeds=over_seeds),

@@ -6,7 +6,6 @@ from itertools import combinations
 from math import isfinite
 
 from ratioscope.analysis.compare.run_noise import holm
-from ratioscope.analysis.compare.verdicts.wording import some
 
 Pair = tuple[int, int]
 PValues = Callable[[int, int], float]
@@ -46,45 +45,6 @@ class Separation:
         columns.sort(key=lambda column: sorted(map(self.order.index, column)))
         named = [(chr(ord("a") + number % 26), column) for number, column in enumerate(columns)]
         return {place: "".join(letter for letter, column in named if place in column) for place in self.order}
-
-    def _rank(self, pair: Pair) -> tuple[int, int]:
-        return self.order.index(pair[0]), self.order.index(pair[1])
-
-    def words(self, names: Mapping[int, str], ends: Mapping[int, str]) -> str:
-        """Who leads, who is below whom; `names` and `ends` of each place."""
-        leaders = self.leaders
-        rest = [place for place in self.order if place not in leaders]
-        below = [place for place in rest if all((leader, place) in self.apart for leader in leaders)]
-        between = [place for place in rest if place not in below]
-        if self.apart and not rest:
-            pairs = [f"{names[better]} is above {names[worse]}" for better, worse in sorted(self.apart, key=self._rank)]
-            return f"{some(pairs, '; ')}; no other pair of the {len(self.order)} settings is apart"
-        if not self.apart:
-            highest, lowest = self.order[0], self.order[-1]
-            count = f"no two of the {len(self.order)} settings" if len(self.order) > 2 else "the two are not"
-            told = f"from {names[highest]} ({ends[highest]}) to {names[lowest]} ({ends[lowest]}) "
-            return f"{told}{count}{' are' * (len(self.order) > 2)} told apart"
-        told = _lead(leaders, names, ends)
-        if below:
-            above = {1: ", above", 2: "; both are above"}.get(len(leaders), f"; all {len(leaders)} are above")
-            told += f"{above} {some(_named(below, names, ends))}"
-        if len(between) == 1:
-            over = [names[leader] for leader in leaders if (leader, between[0]) in self.apart]
-            told += f"; {_named(between, names, ends)[0]} is below {some(over)} only"
-        elif between:
-            told += f"; {some(_named(between, names, ends))} are below some of them only"
-        return told
-
-
-def _named(places: Sequence[int], names: Mapping[int, str], ends: Mapping[int, str]) -> list[str]:
-    return [f"{names[place]} ({ends[place]})" for place in places]
-
-
-def _lead(leaders: Sequence[int], names: Mapping[int, str], ends: Mapping[int, str]) -> str:
-    if len(leaders) == 1:
-        return f"{names[leaders[0]]} leads ({ends[leaders[0]]})"
-    span = list(dict.fromkeys((ends[leaders[0]], ends[leaders[-1]])))
-    return f"{some(names[place] for place in leaders)} lead ({' to '.join(span)}) and are not told apart"
 
 
 def separations(orders: Sequence[Sequence[int]], p_values: PValues) -> list[Separation]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 import pandas as pd
@@ -12,20 +11,16 @@ from ratioscope.analysis.compare.contrast import difference_over_runs, p_over_se
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.compare.ranking import over_schedules, ranking
-from ratioscope.analysis.compare.run_noise import Noise, holm, noise_of_runs, run_difference
+from ratioscope.analysis.compare.run_noise import Noise, noise_of_runs, run_difference
 from ratioscope.analysis.compare.tasks import tasks
-from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapse_sentence, collapses
+from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
 from ratioscope.analysis.compare.verdicts.separation import Separation, separations
 from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer, judge_difference, on_common_prompts
-from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, by_how_much, capital, lowered, quantity, some
+from ratioscope.analysis.compare.verdicts.wording import lowered, some
 from ratioscope.catalogue import CATALOGUE
 
 # What the training reward says something of, too.
 _JUDGED_BY_REWARD = ("eval_accuracy", "reward")
-# From fewer of each, pairs of settings that are told apart among many are chosen by the luck of a small spread.
-_FEWEST_SEEDS = 3
-# More schedules than these are named in the tables only.
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -82,76 +77,6 @@ class Standing:
         return None
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """Is the difference real? Collapses first, then these runs, then other seeds; text as in the logs."""
-        return tuple(
-            f"{sentence}." for sentence in (self.collapsed, *self.leads, self.other_seeds, *self.remarks) if sentence
-        )
-
-    @property
-    def collapsed(self) -> str:
-        """Which settings collapsed and which did not; empty where none did."""
-        by_rule = any(collapse.by_rule for collapse in self.fallen)
-        return collapse_sentence(self.settings, self.fallen) if by_rule else ""
-
-    @property
-    def leads(self) -> tuple[str, ...]:
-        """Who leads in these runs, a sentence for each of the first schedules."""
-        title = CATALOGUE[self.metric].title
-        if not self.contests:
-            return (self._nothing_to_compare(title),)
-        told, said = [], ""
-        for contest in self.contests[:MOST_NAMED]:
-            where = contest.end.values_words
-            told.append(f"{title} at the end ({where}): " * (where != said) + self._lead(contest))
-            said = where
-        more = len(self.contests) - MOST_NAMED
-        if more > 0:
-            told.append(f"{more} more schedule{'s' * (more > 1)}: in the tables")
-        return (*told, *filter(None, map(self._by_reward, self.contests[:MOST_NAMED])))
-
-    @property
-    def short(self) -> str:
-        """The first of `leads`, without what the end is and how it is known."""
-        title = CATALOGUE[self.metric].title
-        if not self.contests:
-            return self._nothing_to_compare(title)
-        return f"{title} at the end: {self._lead(self.contests[0], short=True)}"
-
-    @property
-    def other_seeds(self) -> str:
-        """Whether other seeds would give the same."""
-        if not self.contests:
-            return ""
-        if len(self.contests) == 1 and len(self.contests[0].answers) == 1:
-            [answer] = self.contests[0].answers
-            return capital(answer.with_other_seeds) if isfinite(answer.runs.value) else ""
-        counts = [seeds for contest in self.contests for answer in contest.answers for seeds in answer.difference.seeds]
-        if max(counts) < 2:
-            return f"Whether other seeds would repeat it is unknown: there is one seed of each; {MORE_SEEDS}"
-        family = self.contests[0].with_other_seeds.family
-        if not family:
-            return (
-                "Whether other seeds would repeat it is unknown: no two settings have seeds enough to know their spread"
-            )
-        several = len(self.contests) > 1
-        found = [
-            f"{_place(contest) * several}{contest.with_other_seeds.words(*self._named(contest))}"
-            for contest in self.contests
-            if contest.with_other_seeds.apart
-        ]
-        few = max(counts) < _FEWEST_SEEDS
-        if few and (same := self._same_way()):
-            sure = f"not certain from {_span(counts)} of each setting ({MORE_SEEDS})"
-            return f"Whether other seeds would repeat it is {sure}: {same}"
-        judged = f"{family} pair{'s' * (family > 1)} judged together (Holm), {_span(counts)} of each setting"
-        if found:
-            return f"With other seeds: {some(found, '; ')} ({judged})"
-        same = self._same_way()
-        told = f"With other seeds, unknown: the spread of the seeds tells no two apart ({judged})"
-        return f"{told}; {same}" if same else told
-
-    @property
     def remarks(self) -> tuple[str, ...]:
         """What was not compared, and why."""
         told = list(dict.fromkeys(end.shortened for end in self.ends if len(end.places)))
@@ -181,64 +106,12 @@ class Standing:
         """The last place of the end; where there are several tasks, of the first that has values. NaN without any."""
         return next((end.until for end in self.ends if len(end.places)), float("nan"))
 
-    def _named(self, contest: Contest) -> tuple[dict[int, str], dict[int, str]]:
-        """What the settings of a contest are called, and end with."""
-        order = contest.here.order
-        same = len({self.settings[place].schedule for place in order}) == 1
-        names = {
-            place: setting.variant if same else setting.label for place in order if (setting := self.settings[place])
-        }
-        return names, {place: quantity(self.noise[place].value, self.metric) for place in order}
-
-    def _lead(self, contest: Contest, *, short: bool = False) -> str:
-        where = _place(contest) * (len(self.contests) > 1)
-        if len(contest.answers) == 1:
-            return where + (contest.answers[0].short if short else contest.answers[0].here)
-        names, values = self._named(contest)
-        here = contest.here
-        if not here.tested:
-            first, last = here.order[0], here.order[-1]
-            reason = next((noise.reason for place in here.order if (noise := self.noise[place]).reason), "")
-            unknown = "whether these runs differ by more than the noise of their prompts is unknown"
-            told = f"{where}from {names[first]} ({values[first]}) to {names[last]} ({values[last]}); {unknown}"
-            return told if short else f"{told}: {reason}"
-        basis = self.noise[here.order[0]].basis
-        judged = f"{here.family} pairs judged together (Holm), noise of {basis}"
-        told = f"{where}{here.words(names, values)}"
-        return told if short else f"{told} ({judged})"
-
-    def _by_reward(self, contest: Contest) -> str:
-        """Which settings the training reward on common prompts tells apart from the best, where the rest does not."""
-        if len(contest.answers) == 1:
+    @property
+    def nothing_to_compare(self) -> str:
+        """Why there is no contest; empty where there is one."""
+        title = CATALOGUE[self.metric].title
+        if self.contests:
             return ""
-        found = [answer.prompts for answer in contest.answers]
-        apart = holm([float("nan") if each is None else each.p_value for each in found])
-        told = [
-            f"{answer.b} ({by_how_much(each.value, 'reward', each.interval)} {'less' if each.value > 0 else 'more'})"
-            for pair, answer, each, sure in zip(contest.pairs, contest.answers, found, apart, strict=True)
-            if sure and each is not None and pair not in contest.here.apart
-        ]
-        if not told:
-            return ""
-        best = contest.answers[0].a
-        steps = next(each.where for each in found if each is not None and isfinite(each.value))
-        text = f"training reward on the prompts that both saw {steps} tells {some(told)} apart from {best}"
-        return f"{_place(contest)}{text}" if len(self.contests) > 1 else capital(text)
-
-    def _same_way(self) -> str:
-        """Of the differences in these runs, how many every seed shows."""
-        pairs = [pair for contest in self.contests for pair in contest.here.apart]
-        shown = 0
-        for better, worse in pairs:
-            found = [ends(self.settings[place], self.metric, self.ends[place]) for place in (better, worse)]
-            shared = sorted(set(found[0].index) & set(found[1].index))
-            signs = np.sign(found[0][shared].to_numpy(dtype=float) - found[1][shared].to_numpy(dtype=float))
-            shown += len(shared) > 1 and abs(signs.sum()) == len(shared)
-        if not pairs:
-            return ""
-        return f"{shown} of the {len(pairs)} differences of these runs go the same way in every seed"
-
-    def _nothing_to_compare(self, title: str) -> str:
         if len(self.without) == len(self.settings):
             return f"{title} has no value in any of these runs: nothing to compare. Choose another metric"
         if len(self.settings) - len(self.without) > 1:
@@ -246,15 +119,6 @@ class Standing:
         if len(self.settings) > 1:
             return f"{title} has values in one setting only: nothing to compare yet"
         return "One setting is chosen: nothing to compare yet"
-
-
-def _place(contest: Contest) -> str:
-    return f"{contest.schedule}: " if contest.schedule else ""
-
-
-def _span(seeds: Sequence[int]) -> str:
-    known = [count for count in seeds if count]
-    return f"{min(known)}{f' to {max(known)}' * (min(known) < max(known))} seeds"
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
@@ -299,7 +163,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         answers = tuple(judged(*pair) for pair in pairs)
         contests.append(Contest(name, end_of[block[0]], pairs, answers, of_runs, of_seeds))
     contests.sort(key=lambda contest: -min(contest.answers[0].difference.seeds))
-    everywhere = list(end_of.values())
+    everywhere = [end_of[place] for place in range(len(settings))]
     pooled = pd.DataFrame()
     if len(of_task) == 1 and np.size(everywhere[0].places):
         pooled = over_schedules(settings, metric, everywhere[0])

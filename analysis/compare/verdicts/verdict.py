@@ -81,13 +81,6 @@ class ComparisonAnswer:
         return f"; training reward on {found.prompts:,} prompts that both saw {found.where}: {size}"
 
     @property
-    def short(self) -> str:
-        """`here` without how it is known."""
-        found = self.runs
-        said = self._by_prompts_noise
-        return said.removesuffix(f": {found.reason}") if found.reason else said.removesuffix(self._basis)
-
-    @property
     def _basis(self) -> str:
         return f" (noise of {self.runs.basis})"
 

@@ -1,4 +1,4 @@
-"""Words for conclusions: numbers with few digits, differences as higher or lower, schedules, lists that end."""
+"""Words for comparisons: numbers with few digits, differences as higher or lower, schedules, lists that end."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -24,17 +24,6 @@ def points(share: float) -> str:
     """A difference of shares in percentage points, without its unit: "25.2"; two decimals where one would say 0."""
     text = f"{100 * share:.{1 if abs(share) >= 5e-4 else 2}f}"
     return "0" if float(text) == 0 else text
-
-
-def differing_in_words(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
-    """A difference, after minus before, with its interval: "31.2 points lower [-45.1, -17.0]"."""
-    if not isfinite(value):
-        return "without a finite difference"
-    share = CATALOGUE[metric].share
-    size, *ends = (points(each) if share else number(each) for each in (abs(value), *interval))
-    unit = " points" * share
-    text = "no different" if size == "0" else f"{size}{unit} {'higher' if value > 0 else 'lower'}"
-    return f"{text} [{', '.join(ends)}]" if isfinite(interval.low) else text
 
 
 def measured(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:

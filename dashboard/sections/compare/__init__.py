@@ -13,6 +13,7 @@ from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare import tables
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison
 from ratioscope.dashboard.sections.compare.curves import multiples, span
+from ratioscope.dashboard.sections.compare.dots import dots
 from ratioscope.dashboard.sections.compare.pair import pair_difference
 from ratioscope.dashboard.sections.model import Block, Section, Table
 from ratioscope.dashboard.sections.subject import Subject
@@ -31,17 +32,21 @@ def member_of(subject: Subject) -> Member:
     return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
 
 
+def report_comparison(groups: Sequence[Setting], chosen: Chosen) -> Comparison:
+    """What the report over these settings compares."""
+    return Comparison(groups, ComparedMeasure(chosen.metric), instead=chosen.instead)
+
+
 def comparison_sections(
-    groups: Sequence[Setting], subjects: Sequence[Subject], chosen: Chosen, *, brief: bool = False
+    comparison: Comparison, subjects: Sequence[Subject], *, brief: bool = False
 ) -> Iterator[Section]:
     """The sections that stand before those of the single runs.
 
     Args:
         brief: without the settings that belong to no algorithm, and with the two courses that answers are about.
     """
-    comparison = Comparison(groups, ComparedMeasure(chosen.metric), instead=chosen.instead)
-    yield _runs(comparison, subjects, brief=brief)
     yield _standing(comparison)
+    yield _runs(comparison, subjects, brief=brief)
     yield _course(comparison, _ANSWER if brief else _OTHERS)
 
 
@@ -76,16 +81,17 @@ def _table_of_runs(comparison: Comparison, subjects: Sequence[Subject]) -> Table
 
 
 def _standing(comparison: Comparison) -> Section:
-    """The curves, the ranking, the best against the others."""
+    """The ends, the ranking, the curves, the best against the others; who leads is the report's verdict."""
     groups, found = comparison.settings, comparison.standing
     blocks: list[Block] = []
-    if len(found.without) < len(groups):
-        blocks += [multiples(comparison, span(comparison)), tables.ranking(comparison)]
+    if comparison.best.rows:
+        blocks += [dots(comparison, most=len(groups) + len(comparison.best.groups)), tables.ranking(comparison)]
+        blocks += [multiples(comparison, span(comparison))]
         blocks += [*tables.contests(comparison), *tables.over_schedules(comparison)]
         if found.contests and len(groups) == 2:
             blocks += pair_difference(comparison, *found.contests[0].pairs[0])
         blocks += tables.changes(comparison)
-    return Section("standing", QUESTION, QUESTION, " ".join(comparison.sentences), tuple(blocks))
+    return Section("standing", QUESTION, QUESTION, "", tuple(blocks))
 
 
 def _course(comparison: Comparison, keys: Sequence[str]) -> Section:

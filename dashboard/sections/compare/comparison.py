@@ -83,11 +83,6 @@ class Comparison:
         return best_settings(self.standing)
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """The answer, most important first."""
-        return tuple(filter(None, (self.instead, *self.standing.sentences)))
-
-    @property
     def curves(self) -> list[SettingCurve]:
         """Of all settings, in their order."""
         measure = self.measure

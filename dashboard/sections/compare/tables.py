@@ -62,7 +62,7 @@ def ranking(comparison: Comparison) -> Table:
         "Task": "",
         "Setting": "",
         "Schedule": "",
-        "Group": "Settings of one schedule that share a letter are not told apart in these runs.",
+        "Group": "Settings of one schedule that share a letter do not differ significantly; all pairs judged together.",
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",
         "95% of these runs": "The noise of the prompts; other seeds may differ by more.",
@@ -71,7 +71,7 @@ def ranking(comparison: Comparison) -> Table:
         "Band of the IQM": "Bootstrap, from 4 seeds on.",
         "P(best)": "Probability that no other setting has a better mean, from 4 seeds on.",
     }
-    letters = {place: letter for contest in found.contests for place, letter in contest.here.letters.items()}
+    letters = {row.place: row.letters for row in comparison.best.rows}
     rows = []
     for place, row in zip(map(int, found.ranking.index), found.ranking.to_dict("records"), strict=True):
         low, high = found.noise[place].interval
@@ -93,7 +93,7 @@ def ranking(comparison: Comparison) -> Table:
     shown = tuple(tuple(row[column] or "–" for column in kept) for row in rows)
     heads = tuple(head for column, head in enumerate(explained) if column in kept)
     title = f"{'Where the runs end' if len(set(found.tasks)) > 1 else 'Ranking'}: {CATALOGUE[metric].title} at the end"
-    return Table(title, heads, shown, found.where, _helps({head: explained[head] for head in heads}))
+    return Table(title, heads, shown, "", _helps({head: explained[head] for head in heads}))
 
 
 def contests(comparison: Comparison) -> list[Table]:

@@ -47,7 +47,10 @@ $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else We
 evaluation knows nothing of this.
 
 **Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
-5% (Holm 1979). Settings that share a letter are not told apart.
+5% (Holm 1979): over seeds where every setting has three or more, else by the noise of these runs. Settings that share
+a letter do not differ significantly.
+
+**The baseline** is the setting that differs least from all others, of several the best, until another is chosen.
 
 **Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021); from four seeds of each on.
@@ -139,8 +142,6 @@ def _how_known(comparison: Comparison) -> None:
         if not door.open:
             return
         draw(tables.ranking(comparison))
-        if standing.contests:
-            st.markdown("  \n".join(escape(f"{sentence}.") for sentence in standing.leads))
         draw(*contests, *tables.over_schedules(comparison), *tables.changes(comparison))
 
 
@@ -151,11 +152,10 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
         more_seeds: runs that differ from the chosen ones in their seed alone.
     """
     standing, best = comparison.standing, comparison.best
-    sentences = best.sentences or [f"{sentence}." for sentence in standing.leads]
-    if len(standing.contests) > 1:
-        st.markdown("  \n".join(f"**{escape(sentence)}**" for sentence in sentences))
+    if best.several:
+        st.markdown("  \n".join(f"**{escape(sentence)}**" for sentence in best.sentences))
     else:
-        first, *rest = sentences
+        first, *rest = best.sentences
         st.markdown(" ".join([f"**{escape(first)}**", *map(escape, rest)]))
     said = [best.collapsed, _with_more_seeds(best.caveat, more_seeds), comparison.instead]
     say(" ".join(filter(None, [*said, *(f"{remark}." for remark in standing.remarks)])))

@@ -114,23 +114,15 @@ def test_settings_that_share_a_letter_are_not_told_apart() -> None:
     """A above C and D, B above D: A and B, B and C, C and D are alike."""
     found = Separation((0, 1, 2, 3), frozenset({(0, 2), (0, 3), (1, 3)}), 6, 6)
     assert found.letters == {0: "a", 1: "ab", 2: "bc", 3: "c"}
-    names = dict(enumerate("ABCD"))
-    ends = dict(enumerate((".9", ".8", ".7", ".6")))
-    assert found.words(names, ends) == (
-        "A and B lead (.9 to .8) and are not told apart; both are above D (.6); C (.7) is below A only"
-    )
-    alone = Separation((2, 0), frozenset({(2, 0)}), 1, 1)
-    assert alone.words(names, ends) == "C leads (.7), above A (.9)"
+    assert found.leaders == (0, 1)
+    assert Separation((2, 0), frozenset({(2, 0)}), 1, 1).leaders == (2,)
 
 
 def test_an_ablation_says_who_leads_together_and_who_is_below() -> None:
     ends = {"a": 0.52, "b": 0.50, "c": 0.30, "d": 0.28, "e": 0.10}
     groups = [setting(name, [end], task={"evaluation_prompts": 400}) for name, end in ends.items()]
-    lead, seeds = standing(groups, "eval_accuracy").sentences
-    assert "a and b lead (52% to 50%) and are not told apart; both are above c (30%), d (28%) and e (10%)" in lead
-    assert "10 pairs judged together (Holm)" in lead
-    assert "there is one seed of each" in seeds
     (contest,) = standing(groups, "eval_accuracy").contests
+    assert (contest.here.tested, contest.here.family) == (10, 10)
     assert list(contest.here.letters.values()) == ["a", "a", "b", "b", "c"]
 
 
@@ -149,8 +141,8 @@ def test_runs_of_different_tasks_share_no_ranking() -> None:
     assert tasks(groups) == ["addition (digits 2)", "addition (digits 3)", "chess"]
     found = standing(groups, "eval_accuracy")
     assert not found.contests
-    assert "no two of these settings have the same task" in found.sentences[0]
-    assert "they are not ranked against each other" in found.sentences[-1]
+    assert "no two of these settings have the same task" in found.nothing_to_compare
+    assert "they are not ranked against each other" in found.remarks[-1]
     same = replace(setting("d", [0.2], task=fields["a"] | {"evaluation_prompts": 9}))
     assert tasks([one, same]) == ["", ""]
     assert tasks([one, setting("e", [0.2])]) == ["", ""]  # what a log does not say separates nothing
@@ -163,11 +155,11 @@ def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
     found = standing(grouped_settings([long, short]), "eval_accuracy")
     assert found.until == 7
     assert "short ends at step 7, and all runs are compared there: the other run goes on to step 19" in " ".join(
-        found.sentences
+        found.remarks
     )
     elsewhere = replace(short, run=replace(short.run, manifest=replace(short.run.manifest, task={"name": "x"})))
     there = replace(long, run=replace(long.run, manifest=replace(long.run.manifest, task={"name": "y"})))
-    assert [end.until for end in standing(grouped_settings([there, elsewhere]), "eval_accuracy").ends] == [7, 19]
+    assert [end.until for end in standing(grouped_settings([there, elsewhere]), "eval_accuracy").ends] == [19, 7]
 
 
 def test_the_end_is_at_the_steps_that_all_runs_have() -> None:

@@ -1,4 +1,4 @@
-"""What one change of an algorithm does, and what an ablation says in words: by hand, by brute force, on sample runs."""
+"""What one change of an algorithm does, and who leads: by hand, by brute force, on sample runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ from ratioscope.analysis.compare import (
     Member,
     Setting,
     SingleChange,
-    change_words,
+    best_settings,
     collapses,
     common_end,
-    conclusions,
     end_difference,
     grouped_settings,
     single_changes,
+    standing,
 )
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.summary.intervals import of_share
@@ -93,7 +93,6 @@ def test_another_key_of_the_configuration_is_a_change_where_it_is_the_only_one()
     slow, fast = ({"learning_rate": rate, "beta1": 0.9} for rate in (1e-5, 3e-4))
     [change] = of(flat(0.4, GATED, optimiser=fast), flat(0.5, GATED, optimiser=slow))
     assert (change.what, change.end.value) == ("optimiser.learning_rate: 1e-05 → 0.0003", pytest.approx(-0.1))
-    assert change_words(change) == "raising learning_rate (1e-05 → 0.0003)"
     assert not of(flat(0.4, GATED, optimiser=fast), flat(0.5, GATED, optimiser=slow | {"beta1": 0.5}))
     assert not of(flat(0.4, GATED, optimiser=fast), flat(0.5, OPEN, optimiser=slow))
     # What one log does not say is no difference, and neither is how long a run was to be.
@@ -127,7 +126,6 @@ def test_the_numbers_of_a_change_are_those_of_a_hand_computation() -> None:
     assert change.end.value == pytest.approx(-0.22)
     assert change.end.interval == pytest.approx((-0.3061, -0.1339), abs=1e-4)
     assert (change.end.basis, change.verdict) == ("paired over 3 schedules", "worse")
-    assert [place.schedule for place in change.trades] == ["sync_interval = 20", "offline"]
 
 
 @pytest.mark.parametrize("by", ["step", "tokens"])
@@ -198,21 +196,9 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
     for name in names:
         found = [finding for finding in diagnose(summary_of(name)) if finding.rule == "reward_collapse"]
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
-    collapse, lead, seeds, changes = conclusions(groups)
-    assert collapse.startswith(
-        "reinforce collapsed: evaluation accuracy fell from 49.4% to a median of 24.7% since step 15 (8.2% at the"
-    )
-    assert collapse.endswith("grpo did not (84.9% at the end).")
-    assert lead.startswith(
-        "Evaluation accuracy at the end (mean of the last 5 logged values, steps 130 to 149): grpo ends"
-    )
-    assert "grpo ends better than reinforce in these runs: 84.9% against 8.2%, 76.7 points [" in lead
-    assert "training reward on 238 prompts that both saw in steps 130 to 149: 0.767 [" in lead
-    assert "other seeds would repeat it is unknown" in seeds
-    assert changes == (
-        "Between grpo and reinforce, 3 components differ (advantage, weight and gate), so the effect of a single "
-        "change is unknown."
-    )
+    found = best_settings(standing(groups, "eval_accuracy"))
+    assert found.collapsed == "Collapsed: reinforce (since step 15)."
+    assert found.sentences == ("Best: grpo (85%, 1 seed).", "Worse: reinforce.")
 
 
 @pytest.fixture(scope="module")
@@ -239,88 +225,53 @@ def _with_intervals(made: Member) -> Member:
     return replace(made, summary=replace(made.summary, **ends))
 
 
-def test_the_sample_runs_say_of_figure_3_what_they_bear_out_and_where_they_differ(figure3: list[Setting]) -> None:
-    collapse, changes, alike, *leads, seeds, sure = conclusions(figure3)
-    assert "and are not told apart; all 4 are above reinforce (67.5%)" in leads[0]
-    assert "no two of the 5 settings are told apart" in leads[1]  # REINFORCE swings between .18 and .82
-    assert (
-        "offline: rec_oneside_nois (epsilon 0.6/2.0) leads (87.8%), above " in leads[2]
-        and "reinforce (43.6%)" in leads[2]
+def test_the_sample_runs_say_of_figure_3_what_they_bear_out(figure3: list[Setting]) -> None:
+    found = best_settings(standing(figure3, "eval_accuracy"))
+    assert found.sentences == (
+        "Best under sync_interval = 20: rec_oneside_nois (epsilon 0.2) (91%, 1 seed); no significant difference to: "
+        "grpo, rec_oneside_is and rec_oneside_nois (epsilon 0.6/2.0); worse: reinforce.",
+        "Best under sync_offset = 10: grpo (92%, 1 seed); no significant difference to: all 4 others (to 57%).",
+        "Best offline: rec_oneside_nois (epsilon 0.6/2.0) (88%, 1 seed); worse: all 4 others (to 44%).",
     )
-    assert "tells reinforce (0.440 [" in leads[4] and "less) apart from grpo" in leads[4]
-    assert "there is one seed of each" in seeds
-    assert collapse.startswith(
-        "reinforce collapsed: evaluation accuracy fell from 66.8% to a median of 42.2% "
-        "since step 130 (43.6% at the end) offline; "
-        "none of the other 14 settings did, though reinforce, sync_interval = 20 and reinforce, sync_offset = 10 "
-        "fell for a time."
-    )
-    ungated, _, wide = changes.split("; ", 2)
-    assert ungated.startswith(
-        "Taking the gate away (one_side → none) in rec_oneside_nois (epsilon 0.2) ends 28.3 points"
-    )
-    assert wide.startswith(
-        "widening the clip (0.2, 0.2) → (0.6, 2.0) brings a gain that may be chance: it ends 2.5 points"
-    )
-    assert "17.1 points higher offline" in wide and "about as stable (no collapse" in wide
-    assert alike.startswith("No difference beyond ±5 points, paired over 3 schedules: ")
-    assert "from rec_oneside_is to grpo" in alike
-    assert "taking the importance weights away (ratio → none), from rec_oneside_is to rec_oneside_nois" in alike
-    assert sure.startswith("No single change is seen to trade speed for stability")
+    assert found.collapsed == "Collapsed: reinforce, offline (since step 130)."
+    changes = {(change.of, change.to): change for change in single_changes(figure3, "eval_accuracy")}
+    ungated = changes["rec_oneside_nois (epsilon 0.2)", "reinforce"]
+    assert (ungated.what, ungated.verdict) == ("gate: one_side → none", "worse") and ungated.end.value < -0.28
+    wide = changes["rec_oneside_nois (epsilon 0.2)", "rec_oneside_nois (epsilon 0.6/2.0)"]
+    assert wide.verdict == "cannot tell" and wide.schedules[2].end.value == pytest.approx(0.171, abs=5e-4)
+    for same in (("rec_oneside_is", "grpo"), ("rec_oneside_is", "rec_oneside_nois (epsilon 0.2)")):
+        assert changes[same].verdict == "alike" and changes[same].end.basis == "paired over 3 schedules"
 
 
-def test_sentences_do_not_depend_on_the_order_of_the_runs(figure3: list[Setting]) -> None:
+def test_nothing_depends_on_the_order_of_the_runs(figure3: list[Setting]) -> None:
     members = [member for setting in figure3 for member in setting.members]
-    assert conclusions(grouped_settings(members[::-1])) == conclusions(figure3)
-
-
-def test_what_prevents_a_collapse_is_told_and_seeds_are_counted() -> None:
-    falls, holds = [0.5] * 4 + [0.1] * 8, [0.5] * 12
-    runs = [run(curve, parts, seed=n) for n in (0, 1) for curve, parts in ((falls, GATED), (holds, OPEN))]
-    collapse, *_, sure = conclusions(grouped_settings([*runs, run(holds, GATED, seed=2)]))
-    assert collapse.startswith(
-        "one_side ratio collapsed: evaluation accuracy fell from 50% to 10% since step 4 (10% at the end, 2 of 3 "
-        "seeds); none ratio did not (50% at the end); "
+    one, other = (
+        best_settings(standing(groups, "eval_accuracy")) for groups in (figure3, grouped_settings(members[::-1]))
     )
-    assert "taking the gate away (one_side → none) prevents it: from one_side ratio it ends 40.0 points" in collapse
-    assert sure == "No single change is seen to trade speed for stability."
-
-
-def test_a_change_that_buys_speed_with_stability_is_named_with_its_schedule() -> None:
-    slow, fast = np.linspace(0.3, 0.5, 16).tolist(), [*np.linspace(0.3, 0.9, 8), *np.linspace(0.9, 0.75, 8)]
-    runs = [run(slow, GATED, CLIP, schedule=schedule) for schedule in SCHEDULES]
-    runs += [run(slow, OPEN, schedule=schedule) for schedule in SCHEDULES[:2]]
-    *_, sure = conclusions(grouped_settings([*runs, run(fast, OPEN, schedule=SCHEDULES[2])]))
-    assert "aking the gate away (one_side → none) trades stability for speed offline (25.3 points higher" in sure
+    assert one.said == other.said
+    assert [row.name for row in one.rows] == [row.name for row in other.rows]
 
 
 @pytest.mark.parametrize(
-    ("runs", "metric", "said"),
+    ("runs", "said"),
     [
-        ([], "eval_accuracy", []),
-        ([flat(0.5, GATED)], "eval_accuracy", ["ends with 50%; this is the only setting", "No collapse is found."]),
-        ([flat(float("nan"), GATED), flat(float("nan"), OPEN)], "eval_accuracy", ["has no value in any of these runs"]),
-        ([flat(float("nan"), GATED), flat(0.5, OPEN)], "eval_accuracy",
-         ["no other setting has values", "too few values to see a collapse of one_side ratio"]),
-        ([run([0.1, 0.2, 0.4, np.inf], GATED), flat(0.5, OPEN)], "eval_accuracy",
-         ["Cannot tell: eval_accuracy is not finite", "ends at step 3, and all runs are compared there", "No collapse",
-          "cannot be judged: eval_accuracy is not finite", "No single change"]),
-        ([flat(0.5, {}, algorithm="*<b>&$_"), run([0.5, 0.4, 0.2], {}, algorithm="a")], "eval_accuracy",
-         ["*<b>&$_ ends with 50%, a with 20%", "unknown: there is one seed of each", "goes on to step 7",
-          "a ends below where it began, evaluation accuracy from 50% to 20%", "Not every"]),
-        ([flat(0.5, GATED, task=TASK), flat(0.4, OPEN, task=TASK)], "eval_accuracy",
-         ["one_side ratio ends better than none ratio", "one seed", "No collapse",
-          "Possibly chance, with one seed each: taking the gate away", "No single change"]),
+        ([flat(0.5, GATED)], ("One setting is chosen: nothing to compare yet.",)),
+        ([flat(float("nan"), GATED), flat(float("nan"), OPEN)],
+         ("Evaluation accuracy has no value in any of these runs: nothing to compare. Choose another metric.",)),
+        ([flat(float("nan"), GATED), flat(0.5, OPEN)],
+         ("Evaluation accuracy has values in one setting only: nothing to compare yet.",)),
+        ([run([0.1, 0.2, 0.4, np.inf], GATED), flat(0.5, OPEN)],
+         ("Best: unknown, a run does not end with a finite number.",)),
+        ([flat(0.5, GATED, task=TASK), flat(0.4, OPEN, task=TASK)],
+         ("Best: one_side ratio (50%, 1 seed).", "Worse: none ratio.")),
     ],
 )  # fmt: skip
-def test_conclusions_of_odd_runs_say_what_is_there(runs: list[Member], metric: str, said: list[str]) -> None:
-    sentences = conclusions(grouped_settings(runs), metric)
-    assert len(sentences) == len(said)
-    for sentence, part in zip(sentences, said, strict=True):
-        assert part in sentence
-        assert sentence.endswith(".")
+def test_odd_runs_say_what_is_there(runs: list[Member], said: tuple[str, ...]) -> None:
+    found = best_settings(standing(grouped_settings(runs), "eval_accuracy"))
+    assert found.sentences[: len(said)] == said
+    assert not any(words in sentence for sentence in found.said for words in ("nan", "inf "))
 
 
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(RatioscopeError, match="is not a metric"):
-        conclusions(grouped_settings([flat(0.5, GATED)]), "acuracy")
+        single_changes(grouped_settings([flat(0.5, GATED)]), "acuracy")

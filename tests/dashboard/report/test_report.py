@@ -213,12 +213,13 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
         assert chart.takeaway, chart.key
 
 
-def test_of_several_runs_the_verdict_is_what_the_comparison_concludes(pair: Report) -> None:
-    """`conclusions` has its own tests, on the runs of figure 3 among others."""
+def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Report) -> None:
     sentences = [sentence for _, sentence in pair.verdict]
-    assert "reinforce collapsed" in sentences[0] and "grpo did not" in sentences[0]
-    assert "grpo ends better than reinforce in these runs" in sentences[1]
-    assert [section.key for section in pair.sections][:3] == ["runs", "standing", "course"]
+    assert sentences[0] == "Best: grpo (85%, 1 seed). Worse: reinforce."
+    assert sentences[1].startswith("Collapsed: reinforce (since step 15). One seed each: other seeds may change")
+    assert len(sentences) == 2
+    assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
+    assert next(pair.charts).key == "dots" and pair.sections[0].blocks[0] == next(pair.charts)
     assert [section.group for section in pair.sections if section.group] == [
         name
         for name in ("sync_interval20-grpo-lr0.0003-seed0", "sync_interval20-reinforce-lr0.0003-seed0")
