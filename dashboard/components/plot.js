@@ -131,13 +131,15 @@ function listen(Plotly, chart) {
   }
 
   // A grey line (`meta` "quiet") is dark for as long as it is touched.
-  let touched = null;
+  let touched = null, plain;
+  const paint = ({ color, width }) => Plotly.restyle(chart, { "line.color": color, "line.width": width }, [touched]);
   const touch = (place) => {
     if (place === touched) return;
-    const style = (at, line) => at !== null && Plotly.restyle(chart, { "line.color": line.color, "line.width": line.width }, [at]);
-    if (touched !== null) style(touched, chart.asked.traces[touched].line);
+    if (touched !== null) paint(plain);
     touched = place;
-    if (place !== null) style(place, { color: chart._fullLayout.font.color, width: 2.5 });
+    if (place === null) return;
+    plain = { ...chart.data[place].line };
+    paint({ color: chart._fullLayout.font.color, width: 2.5 });
   };
   if (chart._fullData.some(({ meta }) => meta === "quiet")) {
     chart.on("plotly_hover", (event) => {
