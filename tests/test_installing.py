@@ -126,7 +126,13 @@ def test_an_extra_is_enough_for_what_it_is_for(
 
 
 # What stands in README in the place of something of the reader's own, and what does not end by itself.
-OF_THE_READER = {"outputs/my-run": "outputs", "wandb": "csv", "--webhook URL": "--quiet", "mine.html": "mine.json"}
+OF_THE_READER = {
+    "outputs/my-run": "outputs",
+    "sample_runs/sync_interval20-reinforce-lr0.0003-seed0": "runs/mine",
+    "wandb": "csv",
+    "--webhook URL": "--quiet",
+    "mine.html": "mine.json",
+}
 SERVERS = {"dashboard", "mcp"}
 # In front of a program: these packages are not found, not even by those who only look whether they are there.
 ABSENT = """

@@ -50,7 +50,7 @@ class Setting:
 
     algorithm: str
     variant: str
-    """Algorithm, with the parameters that tell it from other settings of the same algorithm."""
+    """Algorithm, with the parameters that tell it from other settings of the same algorithm, and what else differs."""
     schedule: str
     """Where the off-policyness comes from, in words."""
     members: tuple[Member, ...]
@@ -122,6 +122,12 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     members = list(members)
     flat = {member.run_id: configuration(member.run) for member in members}
     different = differing_keys(flat.values())
+    # Which algorithm is best is no question of the algorithm alone where, say, learning rates differ, too.
+    beside = [
+        key
+        for key in different
+        if key.startswith("optimiser.") and all(str(each.get(key, UNSET)) not in ABSENT for each in flat.values())
+    ]
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
         groups.setdefault(tuple(str(flat[member.run_id].get(key, UNSET)) for key in different), []).append(member)
@@ -130,7 +136,7 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
         manifest = group[0].run.manifest
         algorithm = str(manifest.algorithm.get("name", "unknown"))
         same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
-        variant = algorithm + _in_brackets(flat[group[0].run_id], _telling(same))
+        variant = algorithm + _in_brackets(flat[group[0].run_id], dict.fromkeys([*_telling(same), *beside]))
         result.append(Setting(algorithm, variant, schedule_words(manifest.schedule, manifest.sampler), tuple(group)))
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
@@ -151,7 +157,7 @@ def _telling(same: Sequence[Mapping[str, Any]]) -> list[str]:
     return telling
 
 
-def _in_brackets(flat: Mapping[str, Any], telling: Sequence[str]) -> str:
+def _in_brackets(flat: Mapping[str, Any], telling: Iterable[str]) -> str:
     """What tells a setting from others of its algorithm, by name; both sides of a bound are one: epsilon 0.6/2.0."""
     bounds: dict[str, list[str]] = {}
     for key in telling:

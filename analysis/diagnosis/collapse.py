@@ -233,9 +233,7 @@ def causes_in_words(causes: Sequence[Sequence[Suspect]]) -> str:
         named = " or ".join(_small(each.cause.words) for each in others)
         columns = deciding(causes[0])
         text += f" Or: {named}." + (f" Log {listed(columns[:2])} to decide." if columns else "")
-    if clauses[1:]:
-        told = "; ".join(clauses[1:4])
-        text += f" {sentence_start(told)}."
+    text += "".join(f" {sentence_start(clause)}." for clause in clauses[1:4])
     beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
     return f"{text} Also: {'; '.join(beside)}." if beside else text
 
@@ -275,6 +273,8 @@ def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
         return []
     if fall.last_good == evidence.values.index[0]:
         return ["begin again: no later step was at the level of the first"]
+    if fall.best_step == evidence.values.index[0]:
+        return ["begin again: no step was better than the first by more than noise"]
     at = "the last at the best level"
     if fall.last_good != fall.best_step:  # a later one may have been better still
         at = f"the last within noise of the level of step {fall.best_step}"

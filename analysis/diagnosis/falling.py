@@ -166,8 +166,9 @@ def good_tokens_lost(evidence: RunEvidence) -> MarkReading | None:
     if around is None:
         return None
     more = around.during.max() > _MORE * around.before.max()
-    clause = f"{percent(float(around.down.max()))} of the tokens have a positive advantage and lost a factor e by step "
-    clause += str(step_of(around.down.idxmax()))
+    share, step = percent(float(around.down.max())), step_of(around.down.idxmax())
+    clause = f"{share} of the tokens had a positive advantage and less than 1/e of their sampling probability by step "
+    clause += str(step)
     return MarkReading(float(around.during.max()) if more else 0.0, clause, columns=("logp_current",))
 
 

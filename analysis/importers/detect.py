@@ -120,6 +120,8 @@ def the_source(path: Path, name: str = "") -> FoundSource:
     if name:
         title = next(importer.title for importer in IMPORTERS if importer.name == name)
         raise RatioscopeError(f"{path}: no {title} is here; without --format every known format is tried.")
+    if path.is_dir() and not any(path.iterdir()):
+        raise RatioscopeError(f"{path}: the folder is empty.")
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
         f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON, "

@@ -19,7 +19,7 @@ from ratioscope.analysis.diagnosis.regime import variance_dominates
 from ratioscope.analysis.diagnosis.rule import RULES, FindingRule, rule_words
 from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.drop import drop_of
-from ratioscope.analysis.findings.facts import Cause, Concern, Facts, facts_of
+from ratioscope.analysis.findings.facts import STALENESS, Cause, Concern, Facts, facts_of
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite_values, setback_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
@@ -32,6 +32,8 @@ from ratioscope.catalogue import CATALOGUE
 LEARNING, OFF_POLICY, LOG = NAMES = ("Learning", "Off-policy", "Log")
 _OFF_POLICY_PAGES = ("drift", "staleness", "engine", "ratios", "variance")
 """Of rules about how far the policy is from its data, and what that costs."""
+_OF_DATA = (STALENESS, "ratio_min")
+"""Metrics that a likely cause names where a loss learned from data of another policy."""
 _LOG_PAGE = "linter"
 _MOST = 0.5
 """Of the steps: what is known in fewer is not known of the run."""
@@ -189,6 +191,12 @@ def _off_policy(facts: Facts, findings: Sequence[Finding], learning: LightState)
         )
     if found:
         return _state_of(found, findings, learning), _named(found, facts)
+    blamed = any(each.cause in _OF_DATA for each in _about(LEARNING, findings) if each.severity > Severity.NOTICE)
+    if blamed:
+        return (
+            LightState.HIGH,
+            f"{_capital(at_most('staleness', staleness))}, but the likely cause of the fall is here.",
+        )
     if staleness.largest <= staleness.limit:
         return LightState.SMALL, f"{_capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,8 @@ _ROWS = 20
 # Words of `explain` that stand for a list.
 _LISTS = ("format", "metrics", "algorithms", "parts", "findings", "checks", "causes", "thresholds")
 _MOST_MEANT = 12
+_SHORTEST = 4
+"""Letters of what is looked for in texts."""
 
 
 @app.command(name="ls", epilog=examples("ls sample_runs", "ls sample_runs --json"))
@@ -198,7 +201,28 @@ def explanation(what: str | None) -> str:
         return "\n".join([*listed, "", more])
     if reported:
         return "\n\n".join(reported)
+    if told := _told_of(str(what)):
+        return told
     raise unknown("something to explain", str(what), _explained())
+
+
+def _told_of(words: str) -> str:
+    """Metrics, limits, causes and findings whose texts hold these words, a line each; "" for none."""
+    from ratioscope import catalogue
+    from ratioscope.analysis.diagnosis import RULES
+    from ratioscope.analysis.findings.cause import CAUSES
+
+    texts = {entry.key: f"{entry.title}. {entry.definition} {entry.reading}" for entry in catalogue.ENTRIES.values()}
+    texts |= {row.name: f"{row.meaning} (limit {row.value:g})" for row in catalogue.THRESHOLDS.values()}
+    texts |= {name: f"{each.words}. {each.do}" for name, each in CAUSES.items()}
+    texts |= {name: each.about for name, each in RULES.items()}
+    asked = re.compile(rf"\b{re.escape(words.strip())}\b".replace("\\-", "[- ]"), re.IGNORECASE)
+    found = {name: text for name, text in texts.items() if asked.search(f"{name} {text}")}
+    if not found or len(words) < _SHORTEST:
+        return ""
+    lines = [f"{name:<28} {re.split(r'(?<=[.;]) ', text)[0]}" for name, text in list(found.items())[:_MOST_MEANT]]
+    more = [f"and {len(found) - _MOST_MEANT} more"] if len(found) > _MOST_MEANT else []
+    return "\n".join([f"{words!r} stands in the explanation of:", *lines, *more])
 
 
 def _explained() -> dict[str, str]:

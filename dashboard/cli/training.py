@@ -78,11 +78,12 @@ def train(
     preset: Annotated[
         str,
         typer.Argument(
-            help="A preset's name, a .toml file; with --resume a run's folder, with --sample a sample run's name.",
+            help="A preset's name, a .toml file; with --resume a run's folder, with --sample a sample run's name. "
+            "Without one: which presets there are.",
             autocompletion=completion.presets,
             show_default=False,
         ),
-    ],
+    ] = "",
     overrides: Overrides = None,
     root: Root = DEFAULT_ROOT,
     folder: Annotated[Path | None, typer.Option(help="The run's own folder; default: ROOT/<name>.")] = None,
@@ -103,6 +104,11 @@ def train(
     from ratioscope.trainer.settings.load import load_settings
     from ratioscope.trainer.training.loop import configuration_to_resume
 
+    if not preset and (resume or sample):
+        raise RatioscopeError("--resume takes the folder of a run, --sample the name of a sample run.")
+    if not preset:
+        print_line(_presets_text())
+        return
     if sample and (resume or overrides):
         raise RatioscopeError("--sample trains a run as it was: it takes no settings and no --resume.")
     if resume:
@@ -166,6 +172,21 @@ def ablate(
     if grid.claims:
         _print_claims(grid, root)
     print_line(f"Compare them with: ratioscope dashboard {root}")
+
+
+def _presets_text() -> str:
+    """The presets, each with what it is about, and what to type next."""
+    from ratioscope.trainer.algorithms.rows import ALGORITHMS
+    from ratioscope.trainer.settings.load import load_settings, preset_names
+
+    names = preset_names()
+    width = max(map(len, names))
+    rows = [f"  {name:<{width}}  {load_settings(name).notes}" for name in names]
+    return "\n".join([
+        "Presets:", *rows, "",
+        f"Each with any of {len(ALGORITHMS)} algorithms (ratioscope explain algorithms), settings as key=value:",
+        "  ratioscope train sync_interval algorithm=grpo seed=1 updates=60",
+    ])  # fmt: skip
 
 
 def _train(

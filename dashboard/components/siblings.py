@@ -37,7 +37,8 @@ def sibling_results(run_id: str) -> None:
         known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
         here = known.get(run_id, Headline()).change
         told = f" This one: {here[:1].lower()}{here[1:]}." if here else ""
-        more = f" The {ACROSS} best of {len(changed)}." if len(changed) > ACROSS else ""
+        of = f"The {ACROSS} best of {len(changed)}" if len(changed) > ACROSS else ""
+        more = f" {of or f'{len(changed)} runs'}, {left} still being read." if left else f" {of}." if of else ""
         st.caption(f"**The same run with another setting.**{told}{more}")
         best = sorted(changed, key=lambda sibling: -(known.get(sibling.run_id, Headline()).level_end or 0.0))[:ACROSS]
         with st.container(key="sibling-tiles"):
@@ -53,20 +54,22 @@ def sibling_results(run_id: str) -> None:
 
 def _tile(run_id: str, sibling: Sibling, headline: Headline | None) -> None:
     with st.container(border=True, height="stretch", gap=None):
-        st.metric(
-            escape(sibling.words),
-            (headline.change or "no trend") if headline else "not read yet",
-            delta=_learning(headline), delta_color="off", delta_arrow="off",
-        )  # fmt: skip
+        if headline is None:
+            st.caption(f"{escape(sibling.words)}: being read")
+        else:
+            st.metric(
+                escape(sibling.words), headline.change or "no trend",
+                delta=_learning(headline), delta_color="off", delta_arrow="off",
+            )  # fmt: skip
         if headline and headline.level:
             level = pd.Series(headline.level)
             st.image(sparkline(level, 0.0 if level.min() >= 0 else -inf, inf), width="stretch", alt="")
         _links(run_id, sibling)
 
 
-def _learning(headline: Headline | None) -> str | None:
+def _learning(headline: Headline) -> str | None:
     """The word of its first light."""
-    if headline is None or not headline.lights:
+    if not headline.lights:
         return None
     return LightState[headline.lights[NAMES.index(LEARNING)][0]].word
 

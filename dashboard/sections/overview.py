@@ -16,6 +16,8 @@ from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
 _MOST_PANELS = 4
+_HEIGHTS = {1: 240, 2: 330, 3: 410, 4: 470}
+"""In pixels, by the number of panels."""
 
 
 def answer(subject: Subject) -> str:
@@ -25,13 +27,14 @@ def answer(subject: Subject) -> str:
 
 def charts(subject: Subject) -> list[Chart]:
     """What a run is judged by first; the figures have keys of their own, because Learning has the same ones."""
-    if subject.verdict.lead is not None:
-        return [told(subject)]
+    if subject.verdict.lead is not None and (picture := told(subject)):
+        return picture
     return [replace(chart, key=f"overview-{chart.key}") for chart in learning.first(subject)]
 
 
-def told(subject: Subject, height: int = 410) -> Chart:
-    """What a run is for, its staleness, and what the finding and its likely cause are about, in one picture."""
+def told(subject: Subject) -> list[Chart]:
+    """What a run is for, its staleness, and what the finding and its likely cause are about, in one picture; none where
+    nothing of it is logged."""
     verdict, limits = subject.verdict, subject.opened.limits
     drawn = [Panel(tuple(learning_curves(subject.shown)[0][1]))]
     drawn.append(Panel((STALENESS,), (Limit(limits.staleness, "limit"),)))
@@ -42,13 +45,15 @@ def told(subject: Subject, height: int = 410) -> Chart:
             known = isfinite(limit_of.get(key, nan))
             drawn.append(Panel((key,), (Limit(limit_of[key], "limit"),) if known else ()))
     drawn = [replace(panel, keys=tuple(keys)) for panel in drawn if (keys := subject.known(panel.keys))][:_MOST_PANELS]
+    if not drawn:
+        return []
     keys = [key for panel in drawn for key in panel.keys]
-    return chart(
+    return [chart(
         subject.mode, "story", "What happened, step by step",
-        partial(story, drawn, subject.shown, finding=verdict.lead, height=height, steps=subject.steps,
+        partial(story, drawn, subject.shown, finding=verdict.lead, height=_HEIGHTS[len(drawn)], steps=subject.steps,
                 smoothing=subject.smoothing),
         course(subject.summary, *keys), with_intervals(subject.shown, keys), keys, by_step=True,
-    )  # fmt: skip
+    )]  # fmt: skip
 
 
 def causes(subject: Subject) -> list[Table]:

@@ -63,7 +63,7 @@ def _tiles(subject: PageSubject) -> None:
 
 def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """The five answers, and beside them what shows what happened and why."""
-    charts = [overview.told(subject)]
+    charts = overview.told(subject) or learning.first(subject)
     left, right = st.columns([6, 7], gap="medium")
     with left:
         answers(subject, verdict)
@@ -80,6 +80,7 @@ def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     for answer in others:
         say(f"{answer.question} {answer.text}")
     say(verdict.fine)
+    say(subject.cannot_clip)
     _asides(subject, unsaid=False)
     if subject.opened.findings:
         show_me(subject.opened.findings[0], subject.opened.run_id, "See the first notice")
@@ -92,7 +93,6 @@ def _asides(subject: PageSubject, *, unsaid: bool = True) -> None:
     """What the log does not say, and what holds for every number of it."""
     if unsaid:
         say(overview.PAGE.not_said(subject))
-    say(subject.cannot_clip)
     draw(*setting.cautions(subject))
 
 

@@ -12,7 +12,8 @@ ENTRIES = (
         title="Mean ratio",
         symbol=r"\overline{\rho}_k",
         formula=r"\mathrm{mean}\,\rho_k",
-        definition="Mean of the current policy's ratio to the sampler; 1 in expectation when the supports cover each other.",
+        definition="Mean of the current policy's ratio to the sampler, the weight of importance sampling off-policy; 1 in "
+        "expectation when the supports cover each other.",
         source="S0 7.3",
         reading="A significant departure from 1: truncated support, a wrong denominator, selection, or an unseen tail.",
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",

@@ -90,6 +90,7 @@ def test_summarize_prints_what_is_asked_for(ratioscope: Ratioscope, gallery: Pat
     [
         ("S_k", "(s_k)"), ("Clip fraction", "(clip_fraction)"), ("staleness", "(s_k_bounded)"),
         ("lag", "(version_lag)"),
+        ("importance sampling", "ratio_mean"), ("off-policy", "ratio_mean"), ("epsilon_stale", "usable ratio from 1"),
         ("engine mismatch", "engine_mismatch (finding)"), ("pg_clipfrac", "actor/pg_clipfrac"), ("GRPO", "grpo"),
     ],
 )  # fmt: skip

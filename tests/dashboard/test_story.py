@@ -54,7 +54,7 @@ def test_the_finding_is_shaded_from_its_first_step_to_its_last(subject: Subject)
 
 
 def test_the_overview_of_a_sick_run_tells_level_staleness_and_cause(subject: Subject) -> None:
-    told = overview.told(subject)
+    (told,) = overview.told(subject)
     assert told.metrics == ("reward", "eval_accuracy", "s_k_bounded", "ratio_min")
     assert [chart.key for chart in overview.charts(subject)] == ["story"]
 

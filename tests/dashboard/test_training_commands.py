@@ -13,6 +13,8 @@ import torch
 from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.dashboard.cli import INTERRUPTED
+from ratioscope.trainer.algorithms.rows import ALGORITHMS
+from ratioscope.trainer.settings.load import preset_names
 from tests.making.commands import command
 
 TINY = (
@@ -108,3 +110,12 @@ def test_a_resumed_run_keeps_its_settings(
     sentence = command(monkeypatch, capsys, "train", "--resume", folder, "learning_rate=1.0").failed()
     assert "cannot change" in sentence
     assert Manifest.read(folder).status == "finished"
+
+
+def test_without_a_preset_train_says_which_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = command(monkeypatch, capsys, "train").succeeded()
+    assert all(f"  {name} " in said for name in preset_names())
+    assert f"{len(ALGORITHMS)} algorithms" in said
+    assert command(monkeypatch, capsys, "train", "--resume").code == 2
