@@ -31,58 +31,65 @@ def sibling_results(run_id: str) -> None:
     asked = [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
     server_reader().ask(asked)
     server_reader().wait(_GRACE)
+    waiting = bool(server_reader().ask(asked))
 
     def row() -> None:
         left = server_reader().ask(asked)
         known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
-        here = known.get(run_id, Headline()).change
-        told = f" This one: {here[:1].lower()}{here[1:]}." if here else ""
-        of = f"The {ACROSS} best of {len(changed)}" if len(changed) > ACROSS else ""
-        more = f" {of or f'{len(changed)} runs'}, {left} still being read." if left else f" {of}." if of else ""
-        st.caption(f"**The same run with another setting.**{told}{more}")
-        best = sorted(changed, key=lambda sibling: -(known.get(sibling.run_id, Headline()).level_end or 0.0))[:ACROSS]
+        here = known.get(run_id, Headline())
+        best = sorted(changed, key=lambda sibling: _place(known.get(sibling.run_id), here.level_metric))[:ACROSS]
+        st.caption(f"**The same run with another setting.**{_told(here, len(changed), left)}")
         with st.container(key="sibling-tiles"):
             for column, sibling in zip(st.columns(ACROSS), best, strict=False):
                 with column:
                     _tile(run_id, sibling, known.get(sibling.run_id))
-        if left == 0 and waiting:
+        if waiting and not left:
             st.rerun()
 
-    waiting = bool(server_reader().ask(asked))
     st.fragment(row, run_every=_PAUSE if waiting else None)()
+
+
+def _place(headline: Headline | None, metric: str) -> float:
+    """Before whom a run comes: the better its level is, in the metric of the run on the page; others are last."""
+    if headline is None or headline.level_end is None or headline.level_metric != metric:
+        return inf
+    return -headline.level_end
+
+
+def _told(here: Headline, n: int, left: int) -> str:
+    """What became of the run itself, and which ones are shown; "best" is said where all have been read."""
+    own = f" This one: {here.change[:1].lower()}{here.change[1:]}." if here.change else ""
+    if left:
+        return f"{own} {left} of {n} are still being read."
+    return f"{own} The {ACROSS} best of {n}." if n > ACROSS else own
 
 
 def _tile(run_id: str, sibling: Sibling, headline: Headline | None) -> None:
     with st.container(border=True, height="stretch", gap=None):
+        st.caption(escape(sibling.words))
         if headline is None:
-            st.caption(f"{escape(sibling.words)}: being read")
+            st.markdown("being read")
         else:
-            st.metric(
-                escape(sibling.words), headline.change or "no trend",
-                delta=_learning(headline), delta_color="off", delta_arrow="off",
-            )  # fmt: skip
+            st.markdown(" · ".join(filter(None, (f"**{escape(headline.change or 'no trend')}**", _learning(headline)))))
         if headline and headline.level:
             level = pd.Series(headline.level)
             st.image(sparkline(level, 0.0 if level.min() >= 0 else -inf, inf), width="stretch", alt="")
         _links(run_id, sibling)
 
 
-def _learning(headline: Headline) -> str | None:
+def _learning(headline: Headline) -> str:
     """The word of its first light."""
     if not headline.lights:
-        return None
+        return ""
     return LightState[headline.lights[NAMES.index(LEARNING)][0]].word
 
 
 def _links(run_id: str, sibling: Sibling) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.button(
-            "Open", key=f"open-{sibling.run_id}", type="tertiary", icon=":material/open_in_new:",
-            help=escape(sibling.run_id), on_click=state.choose, args=([sibling.run_id],),
-        )  # fmt: skip
-        both = {"run": [run_id, sibling.run_id]}
-        compare = session().pages["compare"]
-        st.page_link(compare, label="Compare", icon=":material/stacked_line_chart:", query_params=both)
+        pages = session().pages
+        opened, both = {"run": sibling.run_id}, {"run": [run_id, sibling.run_id]}
+        st.page_link(pages["overview"], label="Open", query_params=opened, help=escape(sibling.run_id))
+        st.page_link(pages["compare"], label="Compare", icon=":material/stacked_line_chart:", query_params=both)
 
 
 def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False) -> None:

@@ -38,9 +38,9 @@ def told(subject: Subject) -> list[Chart]:
     verdict, limits = subject.verdict, subject.opened.limits
     drawn = [Panel(tuple(learning_curves(subject.shown)[0][1]))]
     drawn.append(Panel((STALENESS,), (Limit(limits.staleness, "limit"),)))
-    concerned = [finding for finding in (verdict.cause, verdict.lead) if finding is not None]
+    concerned = [finding for finding in (verdict.lead, verdict.cause) if finding is not None]
     limit_of = {finding.metric: finding.limit for finding in concerned}
-    for key in dict.fromkeys(filter(None, (verdict.lead.cause if verdict.lead else "", *limit_of))):
+    for key in dict.fromkeys(filter(None, (*limit_of, verdict.lead.cause if verdict.lead else ""))):
         if not any(key in panel.keys for panel in drawn):
             known = isfinite(limit_of.get(key, nan))
             drawn.append(Panel((key,), (Limit(limit_of[key], "limit"),) if known else ()))

@@ -39,6 +39,7 @@ class Headline:
     """What the run is for by step, evaluation accuracy where it is logged; as many of them."""
     change: str = ""
     """From where to where it went, in words; "": too few values."""
+    level_metric: str = ""
     level_end: float | None = None
     lights: tuple[tuple[str, str], ...] = ()
     """State and sentence of each light, in the order of `lights.NAMES`; the state by its name in `LightState`."""
@@ -93,6 +94,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
         level=_points(finite_values(opened.summary, trend.metric)) if trend else (),
         change=level_moved(opened.summary, limits),
+        level_metric=trend.metric if trend else "",
         level_end=trend.end if trend else None,
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),
