@@ -119,5 +119,5 @@ def test_the_opening_sentences_name_the_limits_that_hold(tmp_path: Path) -> None
     found = run_verdict(summary, diagnose(summary, limits=moved), [], moved)
     said = f"{found.lights[1].sentence} {found.fine}"
     assert "(limit 0.4)" in said and "(limit 0.05)" in said
-    assert "above the limit of 0.2 in 6 of 6 steps" in drift_sentences.drift_headline(facts_of(summary))
-    assert "below the limit of 0.4" in drift_sentences.drift_headline(facts_of(summary, moved))
+    assert "above its limit of 0.2 in 6 of 6 steps" in drift_sentences.drift_headline(facts_of(summary))
+    assert "below its limit of 0.4" in drift_sentences.drift_headline(facts_of(summary, moved))
