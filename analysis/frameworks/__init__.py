@@ -25,6 +25,7 @@ from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.what_if.gated import create_gated
 from ratioscope.analysis.what_if.rule import takes_several_passes
 from ratioscope.errors import unknown
+from ratioscope.inert import one_line
 from ratioscope.notes import Kind, Note, cells, joined
 from ratioscope.run_format.manifest import Manifest
 
@@ -334,4 +335,4 @@ def _by_step(tokens: pd.DataFrame, sequences: pd.DataFrame) -> Iterator[tuple[in
             gate_logged=bool(frame["gate_logged"].any()),
             grouped=bool(rows["grouped"].any()),
         )
-        yield step, step_tokens, [str(name) for name in environments]
+        yield step, step_tokens, [one_line(name) for name in environments]  # text of the log, in names of ours
