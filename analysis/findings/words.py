@@ -46,7 +46,7 @@ def at_most(name: str, level: DriftLevel) -> str:
     largest = tv_text(level.largest)
     if largest == f"{level.limit:.2g}":  # on which side of the limit it is, is to be seen
         largest = f"{level.largest:.3g}"
-    within = ", not exceeded beyond noise" if level.largest > level.limit and not level.over else ""
+    within = ", within noise" if level.largest > level.limit and not level.over else ""
     return f"{name} at most {largest} (limit {level.limit:g}{within})"
 
 

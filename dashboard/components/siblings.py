@@ -34,7 +34,7 @@ def sibling_results(run_id: str) -> None:
     waiting = bool(server_reader().ask(asked))
 
     def row() -> None:
-        left = server_reader().ask(asked)
+        left = min(server_reader().ask(asked), len(changed))
         known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
         here = known.get(run_id, Headline())
         best = sorted(changed, key=lambda sibling: _place(known.get(sibling.run_id), here.level_metric))[:ACROSS]
@@ -51,7 +51,7 @@ def sibling_results(run_id: str) -> None:
 
 def _place(headline: Headline | None, metric: str) -> float:
     """Before whom a run comes: the better its level is, in the metric of the run on the page; others are last."""
-    if headline is None or headline.level_end is None or headline.level_metric != metric:
+    if headline is None or headline.level_end is None or metric not in ("", headline.level_metric):
         return inf
     return -headline.level_end
 

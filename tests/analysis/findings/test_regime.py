@@ -196,7 +196,7 @@ def test_a_largest_value_within_its_noise_of_the_limit_is_said_to_be() -> None:
     """ "Nothing to worry about: staleness at most 0.21 (limit 0.2)"."""
     summary = summary_of(**QUIET)
     summary.values.loc[2, "s_k_bounded"], summary.low.loc[2, "s_k_bounded"] = 0.21, 0.15
-    assert "0.21 (limit 0.2, not exceeded beyond noise)" in at_most("staleness", facts_of(summary).staleness)
+    assert "0.21 (limit 0.2, within noise)" in at_most("staleness", facts_of(summary).staleness)
     summary.low.loc[2, "s_k_bounded"] = 0.205
     assert at_most("staleness", facts_of(replace(summary)).staleness).endswith("0.21 (limit 0.2)")
 
