@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlencode
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.benchmarks.session import serving
 from tests.browser.actions import settled
@@ -46,6 +46,7 @@ def main() -> None:
             chosen = options or [("run", run) for run in runs_of("figure3")]
             page.goto(f"http://127.0.0.1:{server.port}/{place}?{urlencode(chosen)}")
             settled(page, heading)
+            expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)  # siblings of the run
             _take(page, picture)
         page.set_viewport_size({"width": 1280, "height": 1000})
         for picture, report in REPORTS.items():
