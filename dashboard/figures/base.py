@@ -22,6 +22,9 @@ Values = NDArray[np.floating[Any]]
 # More circles than these are a comb.
 _MOST_CIRCLES = 20
 
+INTERVAL = "95% interval"
+"""The name of a band."""
+
 _GAP = np.full(1, np.nan, np.float32)
 
 
@@ -145,7 +148,7 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
             x += [along[stretch], along[stretch[::-1]], _GAP]
             y += [above[stretch], below[stretch[::-1]], _GAP]
     return {
-        "x": np.concatenate(x), "y": np.concatenate(y), "name": "95% interval", "fill": "toself",
+        "x": np.concatenate(x), "y": np.concatenate(y), "name": INTERVAL, "fill": "toself",
         "fillcolor": theme.rgba(colour, 0.15), "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip",
         "showlegend": False,
     }  # fmt: skip
