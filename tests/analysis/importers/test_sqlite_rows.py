@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,3 +147,66 @@ def test_what_is_wrong_with_a_question_is_said_of_the_file(tmp_path: Path) -> No
         connection.execute("SELECT * FROM nowhere")
     with pytest.raises(ImportProblem, match="readonly"), connected(file) as connection:
         connection.execute('DELETE FROM "the rows"')
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("said", ["DELETE FROM t WHERE a < 1500", "UPDATE t SET b = 'y' || b", "DELETE FROM t; VACUUM"])
+def test_a_writer_that_comes_during_the_read_tears_no_row(said: str, closes: bool, tmp_path: Path) -> None:
+    """Of a closed database with a write-ahead log: what is read on is what the writer made of it."""
+    file = tmp_path / "a.db"
+    with closing(sqlite3.connect(file)) as made:
+        made.execute("PRAGMA journal_mode = wal")
+        made.execute("CREATE TABLE t (a INT, b TEXT)")
+        made.executemany("INSERT INTO t VALUES (?, ?)", [(number, str(number) * 100) for number in range(2000)])
+        made.commit()
+    reading = rows(file, "t")
+    found = [next(reading)]
+    with closing(sqlite3.connect(file)) as writer:
+        writer.executescript(f"{said}; INSERT INTO t SELECT a + 9000, b FROM t WHERE a > 1990")
+        if not closes:
+            found += islice(reading, 10_000)
+    found += islice(reading, 10_000)
+    numbers = [row["a"] for row in found]
+    assert numbers == sorted(set(numbers)) and (numbers[-1] > 9000 or "VACUUM" in said)
+    assert all(row["b"].removeprefix("y") == str(row["a"] % 9000) * 100 for row in found)
+
+
+@pytest.mark.parametrize("times", [3, 100])
+def test_files_beside_it_that_come_and_go_are_waited_for(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is there when it is looked for and gone when SQLite opens it, some times or for ever."""
+    file = tmp_path / "a.db"
+    made(file, journal="wal").close()
+    beside, left = [tmp_path / f"a.db{ending}" for ending in ("-wal", "-shm")], [times]
+    connect = sqlite3.connect
+
+    def put() -> None:
+        left[0] -= 1
+        for path in beside:
+            path.write_bytes(b"x" * 100)
+
+    def opened(*given: Any, **more: Any) -> sqlite3.Connection:
+        for path in beside:
+            path.unlink(missing_ok=True)
+        return connect(*given, **more)
+
+    def rest(_: float) -> None:
+        if left[0]:
+            put()
+
+    put()
+    monkeypatch.setattr(sqlite3, "connect", opened)
+    monkeypatch.setattr("time.sleep", rest)
+    if times == 3:
+        assert len(list(rows(file, "the rows"))) == 150
+    else:
+        with pytest.raises(ImportProblem, match="was written while it was read; import it again"):
+            list(rows(file, "the rows"))
+
+
+def test_names_that_look_like_those_of_sqlite_are_tables(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE sqliteruns (a INTEGER PRIMARY KEY AUTOINCREMENT)")
+    assert tables(file) == {"sqliteruns": ["a"]}
