@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from ratioscope.analysis.importers.sums import ColumnSum, terms
+from ratioscope.analysis.importers.sums import ColumnSum, WholeText, terms
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
 from ratioscope.run_format.manifest import Manifest
@@ -122,11 +122,26 @@ def read_mapping(file: Path) -> MappingFile:
         sequences = replace(
             sequences or TableMap(step=rows.step), columns=ids | {**(sequences.columns if sequences else {})}
         )
+    if sequences:
+        layout = tokens.layout if tokens and not sequences.files else sequences.layout
+        sequences = replace(sequences, columns=_with_texts(sequences.columns, layout))
+    if tokens:
+        tokens = replace(tokens, columns=_with_texts(tokens.columns, tokens.layout))
     run = contents.get("run", {})
     _known(file, "[run]", _dictionary(file, "[run]", run), _MANIFEST)
     _check_run(file, run)
     digest = hashlib.sha256(json.dumps([contents, shared], sort_keys=True, default=str).encode()).hexdigest()[:8]
     return MappingFile(file, tokens, sequences, steps, run, digest)
+
+
+def _with_texts(columns: Mapping[str, str], layout: Layout) -> Mapping[str, str]:
+    """With those marked that hold one text or name a row; where a row is several responses, lists are of them."""
+    texts = {*IDS, *(column.name for column in schema.SEQUENCES.columns if pa.types.is_string(column.type))}
+    one = {"lists": texts, "rows": texts, "groups": {"prompt"}, "steps": set[str]()}[layout]
+    return {
+        ours: WholeText(theirs) if ours in one and not isinstance(theirs, ColumnSum) else theirs
+        for ours, theirs in columns.items()
+    }
 
 
 def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMap:

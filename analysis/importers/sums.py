@@ -16,6 +16,12 @@ class ColumnSum(str):
     __slots__ = ()
 
 
+class WholeText(str):
+    """In place of a column's name: one of which each row is one text or name, though it may look like a list."""
+
+    __slots__ = ()
+
+
 _SIGN = re.compile(r"\s+([+-])\s+")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 

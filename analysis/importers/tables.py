@@ -26,7 +26,7 @@ from ratioscope.analysis.importers.mapping_file import ROW, TableMap
 from ratioscope.analysis.importers.plain import Record, at_path, spread
 from ratioscope.analysis.importers.side_by_side import side_by_side
 from ratioscope.analysis.importers.source import FIRST_LINE, BadLine, Reading, StepStart
-from ratioscope.analysis.importers.sums import ColumnSum, is_list, names_in, summed, whole_number
+from ratioscope.analysis.importers.sums import ColumnSum, WholeText, is_list, names_in, summed, whole_number
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.storage import bounds
 from ratioscope.storage.parquet import footer, read_schema
@@ -393,9 +393,10 @@ def _of_records(
         roots = {root for name in names for root in _roots(name)}
         yield from plain.records(file, reading, arrays=names, only=roots, begin=begin)
         return
+    texts = {name for name in names if isinstance(name, WholeText)}
     try:
         for number, row in enumerate(sqlite_rows.rows(file, table_of(file, table.table)), start=1):
-            yield number, {name: _listed(value, table) for name, value in row.items()}
+            yield number, {name: value if name in texts else _listed(value) for name, value in row.items()}
     except RatioscopeError as error:
         if not reading.skip_bad:
             raise
@@ -456,11 +457,10 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _listed(value: Any, table: TableMap) -> Any:
-    """A value of a database, which has lists as JSON alone; what may be the text of an answer stays text."""
+def _listed(value: Any) -> Any:
+    """A value of a database, which has lists as JSON alone."""
     found = _parsed(value)
-    is_list = isinstance(found, list) and (table.layout != "lists" or not any(isinstance(one, str) for one in found))
-    return found if is_list else value
+    return found if isinstance(found, list) else value
 
 
 def _numbers(value: Any) -> Any:

@@ -412,6 +412,21 @@ def test_texts_and_rewards_alone_are_a_source(tmp_path: Path) -> None:
     assert list(step.sequences["seq_id"]) == [0]
 
 
+def test_a_text_of_a_database_that_looks_like_a_list_stays_text(tmp_path: Path) -> None:
+    """What a column is mapped to decides, and no value of it."""
+    answers = ["[1, 2, 3]", "The answer is 5", "[4]"]
+    rows = [{"k": 0, "a": answer, "id": f"[{place}]"} for place, answer in enumerate(answers)]
+    written(tmp_path / "x", rows, "db")
+    text = "step = 'k'\n[sequences]\nfiles = '*'\ntable = 'data'\n[sequences.columns]\nresponse = 'a'\ngroup_id = 'id'"
+    (step,) = steps_of(tmp_path / "x", text)
+    assert list(step.sequences["response"]) == answers and step.sequences["group_id"].tolist() == [0, 1, 2]
+    group = {"k": 0, "q": '["a", "b", "c"]', "a": ["[2]", "3"]}
+    written(tmp_path / "y", [group], "db")
+    text = text.replace("table", "layout = 'groups'\ntable").replace("group_id = 'id'", "prompt = 'q'")
+    (step,) = steps_of(tmp_path / "y", text)
+    assert list(step.sequences["response"]) == group["a"] and list(step.sequences["prompt"]) == [group["q"]] * 2
+
+
 def test_a_template_names_the_columns_that_are_there(tmp_path: Path) -> None:
     hostile = 'evil"\n[run]\nseed = 7'
     written(tmp_path / "x", [response_alone(r) | {"rollout_log_probs": r.behavior, hostile: 1} for r in ALL], "parquet")
