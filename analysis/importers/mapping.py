@@ -1,7 +1,7 @@
 """Any tables, JSON or databases as a source, by a mapping file that says what is what."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -124,44 +124,47 @@ class _Cursor:
 # A step ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Numbers:
-    """Numbers of ours for names of theirs, in one step; what is a number already keeps it."""
+def _number_ids(made: Sequence[tuple[TableMap, dict[str, Any]]]) -> None:
+    """Integers in place of ids in the tables of one step; names that are numbers in all of them keep these."""
+    for name in IDS:
+        having = [columns for table, columns in made if name in columns]
+        if len({name in table.columns for table, _ in made}) > 1:  # the others are numbers already: of their places
+            having = [columns for columns in having if np.asarray(columns[name]).dtype.kind not in "iu"]
+        if all(np.asarray(columns[name]).dtype.kind in "iu" for columns in having):
+            continue
+        given = [[_id(value) for value in np.ma.asarray(columns[name]).tolist()] for columns in having]
+        there = dict.fromkeys(value for values in given for value in values if value is not None)
+        keep = all(isinstance(value, int) for value in there)
+        numbers = {value: value if keep else place for place, value in enumerate(there)}
+        for columns, values in zip(having, given, strict=True):
+            absent = [value is None for value in values]
+            columns[name] = np.ma.masked_array([numbers.get(value, 0) for value in values], absent, dtype=np.int64)
 
-    known: dict[str, dict[Any, int]] = field(default_factory=dict)
 
-    def of(self, name: str, values: Any) -> Any:
-        """Integers for the values of an id."""
-        if np.asarray(values).dtype.kind in "iu":
-            return values
-        given = [None if value is np.ma.masked else value for value in np.ma.asarray(values).tolist()]
-        whole = [whole_number(value) for value in given]
-        numbers = self.known.setdefault(name, {})
-        if not numbers and all(number is not None or value is None for number, value in zip(whole, given, strict=True)):
-            found = [number or 0 for number in whole]
-        else:
-            found = [0 if value is None else numbers.setdefault(value, len(numbers)) for value in given]
-        return np.ma.masked_array(found, [value is None for value in given], dtype=np.int64)
+def _id(value: Any) -> Any:
+    """An id that equals itself in the other table, where it may be a number here and its digits there."""
+    if value is None or value is np.ma.masked:
+        return None
+    number = whole_number(value)
+    if number is not None and (not isinstance(value, str) or str(number) == value):
+        return number
+    return value if isinstance(value, str | float) else str(value)
 
 
 def _step(
     number: int, mapping: MappingFile, found: Mapping[str, list[RowRange]], row: Mapping[str, Any], reading: Reading
 ) -> Step:
-    numbers = _Numbers()
     tokens: dict[str, Any] | None = None
     sequences: dict[str, Any] | None = None
     if mapping.tokens is not None and found.get("tokens"):
         shared = mapping.sequences if mapping.sequences is not None and not mapping.sequences.files else None
         flat = unpadded.of_rows if mapping.tokens.layout == "rows" else unpadded.of_lists
         tokens, sequences = flat(mapping.tokens, shared, found["tokens"], reading)
-        for name in IDS:
-            for columns in (tokens, sequences):
-                if name in columns:
-                    columns[name] = numbers.of(name, columns[name])
     if found.get("sequences") and mapping.sequences is not None:
-        own = unpadded.of_responses(mapping.sequences, found["sequences"], reading)
-        sequences = {name: numbers.of(name, values) if name in IDS else values for name, values in own.items()}
+        sequences = unpadded.of_responses(mapping.sequences, found["sequences"], reading)
     assert sequences is not None
+    maps = (mapping.tokens, mapping.sequences if found.get("sequences") else mapping.tokens)
+    _number_ids([(of, columns) for of, columns in zip(maps, (tokens, sequences), strict=True) if of and columns])
     if tokens is not None and "group_id" not in tokens and "group_id" in sequences:
         tokens["group_id"] = unpadded.looked_up(tokens["seq_id"], sequences["seq_id"], sequences["group_id"])
     return Step(number, sequences, tokens, row)

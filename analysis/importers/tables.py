@@ -197,17 +197,21 @@ def _by_name(
     pattern = re.compile(table.step_in_name)
     numbered: dict[int, list[Path]] = {}
     for file in files:
-        if not isinstance(table.step, str):
-            numbered.setdefault(table.step + table.step_offset, []).append(file)
-            continue
-        within = file.relative_to(path).as_posix() if file != path else file.name
-        match = pattern.search(within)
-        text = match[1] if match else None
-        number = whole_number(text)
-        if number is None:
-            reading.bad(file, f"its name has no step: {table.step_in_name!r} finds {text!r} in it")
-            continue
-        numbered.setdefault(number + table.step_offset, []).append(file)
+        number: int | None
+        if isinstance(table.step, str):
+            within = file.relative_to(path).as_posix() if file != path else file.name
+            match = pattern.search(within)
+            text = match[1] if match else None
+            number = whole_number(text)
+            if number is None:
+                reading.bad(file, f"its name has no step: {table.step_in_name!r} finds {text!r} in it")
+                continue
+        else:
+            number = table.step
+        if number + table.step_offset < 0:
+            reading.bad(file, _below(number + table.step_offset, table))
+        else:
+            numbered.setdefault(number + table.step_offset, []).append(file)
     for step in sorted(numbered):
         if step > reading.after:
             found = [
@@ -252,11 +256,19 @@ def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -
                 what = f"step {step} comes after step {last}; rows must be in the order of their steps"
                 reading.bad(file, what, numbers[first])
                 continue
+            if step < 0:
+                reading.bad(file, _below(step, table), numbers[first])
+                continue
             if step != last:
                 reading.begins(file, step, numbers[first])
             last = step
             cut = {name: array.slice(first, end - first) for name, array in columns.items()}
             yield step, RowRange(step, cut, file, numbers[first:end])
+
+
+def _below(step: int, table: TableMap) -> str:
+    offset = f" (step_offset = {table.step_offset})" if table.step_offset else ""
+    return f"step {step} is below 0, where ours begin{offset}"
 
 
 def _cuts(column: pa.Array) -> Iterator[tuple[int, int, int | None]]:

@@ -233,6 +233,42 @@ def test_rows_of_tokens_with_responses_in_the_same_or_other_files(tmp_path: Path
         assert list(first["reward_format"]) == [reward / 2 for reward in first["reward"]]
 
 
+def test_one_text_among_the_ids_changes_no_owner(tmp_path: Path) -> None:
+    """Digits are numbers in one table alone, or beside a word in the other: rewards keep their responses."""
+    text = """step = 'k'
+[tokens]
+files = 'tokens.*'
+[tokens.columns]
+logp_behavior = 'mu'
+seq_id = 'id'
+[sequences]
+files = 'responses.*'
+[sequences.columns]
+seq_id = 'id'
+reward = 'r'
+group_id = 'id'
+"""
+    for place, (ids, others) in enumerate(((["0", "1"], ["x", "0", "1"]), ([7, 5], ["x", "5", "7"]), ([7, 5], [5, 7]))):
+        folder = tmp_path / str(place)
+        written(folder, [{"k": 0, "id": one, "mu": [-float(one), -1.0]} for one in ids], "jsonl", "tokens")
+        written(
+            folder,
+            [{"k": 0, "id": one, "r": 9.0 if one == "x" else float(one)} for one in others],
+            "jsonl",
+            "responses",
+        )
+        (step,) = steps_of(folder, text)
+        assert step.tokens is not None
+        rewards = dict(zip(step.sequences["seq_id"].tolist(), step.sequences["reward"], strict=True))
+        owners = step.tokens["seq_id"].tolist()[::2]
+        assert (
+            [rewards[owner] for owner in owners]
+            == [float(one) for one in ids]
+            == list(-step.tokens["logp_behavior"][::2])
+        )
+        assert len(rewards) == len(others) and (owners == [7, 5]) == ("x" not in others)
+
+
 def test_the_step_is_in_the_name_and_ranks_are_merged(tmp_path: Path) -> None:
     for number, r in enumerate(ALL):
         folder = tmp_path / "x" / f"step_{r.step + 1}"
@@ -309,6 +345,24 @@ def test_a_row_that_does_not_fit_is_named_and_left_out_if_asked(
     steps = list(mapped(tmp_path / "x", text).read(tmp_path / "x", reading))
     assert str(problem.value) in reading.problems
     assert sum(len(step.tokens["token_id"]) for step in steps if step.tokens) >= 4
+
+
+def test_a_step_below_0_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    written(folder, [GOOD, GOOD | {"k": 1}], "jsonl", "a_0")
+    said = "step -1 is below 0, where ours begin (step_offset = -1)"
+    for line, text in (
+        (", line 1", f"step = 'k'\nstep_offset = -1\n[tokens]\nfiles = '*'\n{COLUMNS}"),
+        ("", f"step_in_name = '([0-9])'\nstep_offset = -1\n[tokens]\nfiles = '*'\n{COLUMNS}"),
+        ("", f"step = -1\n[tokens]\nfiles = '*'\n{COLUMNS}"),
+    ):
+        with pytest.raises(ImportProblem) as problem:
+            steps_of(folder, text)
+        wanted = said if "step_offset" in text else "step -1 is below 0, where ours begin"
+        assert str(problem.value) == f"{folder / 'a_0.jsonl'}{line}: {wanted}."
+        reading = Reading(skip_bad=True)
+        assert [step.number for step in mapped(folder, text).read(folder, reading)] == ([0] if line else [])
+        assert reading.problems == [str(problem.value)]
 
 
 MISTAKES: dict[str, tuple[str, str]] = {
