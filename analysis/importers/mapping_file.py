@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from ratioscope.analysis.importers.sums import ColumnSum, WholeText, terms
+from ratioscope.analysis.importers.sums import ColumnSum, WholeText, names_in, terms
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
 from ratioscope.run_format.manifest import Manifest
@@ -171,6 +171,10 @@ def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMa
     }
     if isinstance(step := given.get("step"), str) and terms(step):
         given["step"] = ColumnSum(step)
+    for ours, theirs in {**columns, "step": given.get("step")}.items():
+        if isinstance(theirs, ColumnSum) and not names_in(theirs):
+            instead = "step = 1" if ours == "step" else f"a constant, under [{name}.constants]"
+            raise RatioscopeError(f"{file}, {where}: {ours} = {str(theirs)!r} names no column; write {instead}.")
     for place, names in ((f"[{name}.columns]", columns), (f"[{name}.constants]", constants)):
         for ours in names:
             _check_ours(file, place, ours, declared)

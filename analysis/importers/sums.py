@@ -52,36 +52,43 @@ def summed(text: str, columns: Mapping[str, pa.Array]) -> tuple[pa.Array, list[t
     Args:
         columns: those that the sum names.
     """
-    bad: list[tuple[int, str]] = []
     found = {name: columns[name] for name in names_in(text)}
+    count = len(next(iter(found.values())))
     lists = {name: column for name, column in found.items() if is_list(column.type)}
-    sizes = [pc.fill_null(pc.list_value_length(column), 0).to_numpy() for column in lists.values()]
-    if uneven := np.flatnonzero(np.any(np.array(sizes) != sizes[0], axis=0)).tolist() if sizes else []:
-        what = f"{' and '.join(lists)} are lists of different lengths"
-        return pa.nulls(len(next(iter(found.values())))), [(row, what) for row in uneven]
-    count = len(next(iter(found.values()), ()))
-    owner = np.repeat(np.arange(count), sizes[0]) if sizes else np.arange(count)
-    total: Any = pa.array(np.zeros(len(owner), dtype=np.int64))
+    sizes = np.array([pc.fill_null(pc.list_value_length(column), -1).to_numpy() for column in lists.values()])
+    absent = np.any(sizes < 0, axis=0) if lists else np.zeros(count, dtype=bool)
+    uneven = ~absent & np.any(sizes != sizes[0], axis=0) if lists else absent
+    bad = [(int(row), f"{' and '.join(lists)} are lists of different lengths") for row in np.flatnonzero(uneven)]
+    kept = pa.array(np.arange(count), mask=absent | uneven)
+    lists = {name: column.take(kept) for name, column in lists.items()}
+    lengths = np.where(absent | uneven, 0, sizes[0]) if lists else np.ones(count, dtype=np.int64)
+    owner = np.repeat(np.arange(count), lengths)
+    total = pa.array(np.zeros(len(owner), dtype=np.int64))
     for sign, term in terms(text):
         if isinstance(term, str):
-            values = pc.list_flatten(found[term]) if term in lists else found[term]
-            value, wrong = _whole(values)
-            bad += [
-                (int(owner[at]) if term in lists else at, f"{term} is {said}, and no whole number")
-                for at, said in wrong
-            ]
+            value, wrong = _whole(pc.list_flatten(lists[term]) if term in lists else found[term])
+            rows = owner if term in lists else np.arange(count)
+            bad += [(int(rows[at]), f"{term} is {said}, and no whole number") for at, said in wrong]
             value = value if term in lists else value.take(pa.array(owner))
         else:
-            value = pa.scalar(term, pa.int64())
-        try:
-            total = pc.add_checked(total, value) if sign > 0 else pc.subtract_checked(total, value)
-        except pa.ArrowInvalid:
-            return pa.nulls(count), [(0, f"{text} is beyond 64 bits")]
-    if not sizes:
+            value = pa.array(np.full(len(owner), term))
+        total, beyond = _added(total, value, sign)
+        bad += [(int(row), f"{text} is beyond 64 bits") for row in dict.fromkeys(owner[beyond].tolist())]
+    if not lists:
         return total, bad
-    ends = np.concatenate([[0], np.cumsum(sizes[0])])
-    absent = pc.is_null(next(iter(lists.values())))
-    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), total, mask=absent), bad
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), total, mask=pc.is_null(kept)), bad
+
+
+def _added(total: pa.Array, value: pa.Array, sign: int) -> tuple[pa.Array, list[int]]:
+    """Their sum or difference, null where it has no place in 64 bits, and where that is."""
+    try:
+        return (pc.add_checked if sign > 0 else pc.subtract_checked)(total, value), []
+    except pa.ArrowInvalid:
+        pairs = zip(total.to_pylist(), value.to_pylist(), strict=True)
+    exact = [None if None in (one, other) else one + sign * other for one, other in pairs]
+    beyond = [place for place, each in enumerate(exact) if each is not None and whole_number(each) is None]
+    return pa.array([whole_number(each) for each in exact], pa.int64()), beyond
 
 
 def _whole(values: pa.Array) -> tuple[pa.Array, list[tuple[int, str]]]:

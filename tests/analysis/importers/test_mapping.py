@@ -176,6 +176,30 @@ def test_a_version_is_a_sum_of_columns(case: tuple[dict[str, Any], list[int | No
         assert pa.array(step.tokens["behavior_version"]).to_pylist() == wanted
 
 
+def test_one_bad_row_leaves_the_sums_of_the_others(tmp_path: Path) -> None:
+    top = 2**63 - 1
+    bad: list[tuple[Any, Any, str]] = [
+        ([5, 6], [1], "v and a are lists of different lengths"),
+        ([5, 6], [1, 1.5], "a is 1.5, and no whole number"),
+        ([5, top], [1, -9], "v - a is beyond 64 bits"),
+        (top, -9, "v - a is beyond 64 bits"),
+        (5, 1.5, "a is 1.5, and no whole number"),
+    ]
+    for place, (v, a, said) in enumerate(bad):
+        good = ([5, 6], [1, 1]) if isinstance(v, list) else (5, 1)
+        rows = [(good, (v, a))[number == 3] for number in range(5)]
+        folder = tmp_path / str(place)
+        written(folder, [{"k": 0, "lp": [-1.0, -2.0], "v": v, "a": a} for v, a in rows], "jsonl")
+        text = "step='k'\n[tokens]\nfiles='*'\n[tokens.columns]\nlogp_behavior='lp'\nbehavior_version='v - a'"
+        reading = Reading(skip_bad=True)
+        (step,) = mapped(folder, text).read(folder, reading)
+        assert reading.problems == [f"{folder / 'data.jsonl'}, line 4: {said}."]
+        assert step.tokens is not None
+        found = pa.array(step.tokens["behavior_version"]).to_pylist()
+        whole = [4, 5] if isinstance(v, list) else [4, 4]
+        assert found[:6] + found[8:] == whole * 4 and None in found[6:8], said
+
+
 def test_only_a_row_of_numbers_and_names_is_a_sum() -> None:
     wanted: dict[str, tuple[tuple[int, str | int], ...]] = {
         "step - age": ((1, "step"), (-1, "age")),
@@ -391,6 +415,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "files of the system": ("step = 'k'\n[tokens]\nfiles = '/etc/*'", "is no pattern below"),
     "an unknown term": ("step='k'\n[tokens]\nfiles='*'\ncolumns.token_id='k - agee'", "'agee' is not"),
     "code": ("step='k'\n[tokens]\nfiles='*'\n[tokens.columns]\nbehavior_version='f(1) - k'", "'f(1)' is not"),
+    "a sum of numbers": ("step='k'\n[tokens.columns]\nbehavior_version='3 + 4'", "under [tokens.constants]"),
+    "a step of numbers": ("step='0 + 1'\n[tokens]", "step = '0 + 1' names no column; write step = 1."),
     "an infinite constant": ("step='k'\n[tokens]\nfiles='*'\n[tokens.constants]\nadvantage=inf", "a finite number"),
     "an index of nothing": ("step='k'\n[tokens]\nfiles='*'\nignore_index=-100", "is about a mask"),
     "two layouts": ("step='k'\n[tokens]\nfiles='*'\n[sequences]\nlayout='steps'", "whose layout counts"),
