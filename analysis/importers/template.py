@@ -1,11 +1,13 @@
 """A mapping file to fill in, with the columns that are there and what their names and shapes look like."""
 
+import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ratioscope.analysis.importers import sqlite_rows
@@ -159,7 +161,7 @@ def template(path: Path | None) -> str:
     guessed = max(map(_guessed, sources), key=lambda one: one.weight, default=None)
     tokens, sequences = (guessed.tokens, guessed.sequences) if guessed else ({}, {})
     usual = ("token_id", "logp_behavior", "logp_current", "advantage")
-    text = _HEAD.format(path=path if path is not None else "PATH")
+    text = _HEAD.format(path=_comment(quote(str(path))) if path is not None else "PATH")
     text += "".join(map(_listed, sources))
     text += _STEPS_HEAD.format(step=_step_line(path, guessed))
     files = _files_lines(path, guessed)
@@ -327,7 +329,7 @@ def _step_line(path: Path | None, guessed: _Guesses | None) -> str:
 def _files_lines(path: Path | None, guessed: _Guesses | None) -> str:
     if guessed is None:
         return 'files = "*.parquet"'
-    said = f"files = {_quoted(re.sub(r'[0-9]+', '*', _within(path, guessed.source.file)))}"
+    said = f"files = {_quoted(re.sub(r'[0-9]+', '*', glob.escape(_within(path, guessed.source.file))))}"
     return f"{said}\ntable = {_quoted(guessed.source.table)}" if guessed.source.table else said
 
 
@@ -355,8 +357,8 @@ def _listed(source: _Source) -> str:
 
 
 def _comment(text: str) -> str:
-    """On one line: a name with a line break in it would end the comment."""
-    return " ".join(text.split())
+    """On one line: a name with a line break in it would end the comment, and TOML knows no other such signs."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _quoted(text: str) -> str:

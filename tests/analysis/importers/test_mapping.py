@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -517,6 +518,21 @@ def test_a_template_names_the_columns_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(RatioscopeError, match="no file here that a mapping file can describe"):
         (tmp_path / "y").mkdir()
         template(tmp_path / "y")
+
+
+def test_names_of_files_and_folders_are_names_alone_in_a_template(tmp_path: Path) -> None:
+    folder = tmp_path / "we\nird = 'x'\n[tokens]\x1b[31m"
+    rows = [GOOD | {"completion_ids": [1, 2]}]
+    for name in ("a[1]'s 3", "b*?"):
+        written(folder, rows, "jsonl", name)
+        text = template(folder)
+        found = tomllib.loads(text)
+        assert "ird" not in found and text.count("\n[tokens]\n") == 1
+        importer = mapped(
+            folder, "step = 0\n" + re.sub(r"^#\? step.*$", "", text, flags=re.MULTILINE).replace("#? ", "")
+        )
+        assert len(list(importer.read(folder, Reading()))) == 1
+        (folder / f"{name}.jsonl").unlink()
 
 
 def gym_items(r: Response) -> dict[str, Any]:
