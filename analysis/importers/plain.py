@@ -98,14 +98,14 @@ class Plain:
         return Importer(self.name, self.title, self._describe, self._read, self.signs)
 
     def _describe(self, path: Path) -> Description | None:
-        files = self._files(path)
-        first = self._first(files[0][1]) if files else {}
+        files = self._files(path, Reading())
+        file, first = next(((file, first) for _, file in files if (first := self._first(file))), (path, {}))
         if not first.keys() >= {*self.keys}:
             return None
         known = Description(self.framework, self.format or self.title, path, missing=self.missing, assumed=self.assumed)
         if not self.step:
             known = replace(known, steps=len({step for step, _ in files}))
-        told = self.told(first, files[0][1]) if self.told is not None else {}
+        told = self.told(first, file) if self.told is not None else {}
         return None if told is None else replace(known, **told)
 
     def _read(self, path: Path, reading: Reading) -> Iterator[Step]:
@@ -122,8 +122,8 @@ class Plain:
 
     # Files and records --------------------------------------------------------------------------------------------
 
-    def _files(self, path: Path) -> list[tuple[int, Path]]:
-        """Steps and files; a step of 0 where the name has none."""
+    def _files(self, path: Path, reading: Reading) -> list[tuple[int, Path]]:
+        """Steps and files; a step of 0 where the name has none. Where any name fits, those of others are left out."""
         *folders, name = self.files.split("/")
         if path.is_file():
             is_one = not re.compile(name).groups and re.fullmatch(name, path.name)
@@ -137,7 +137,20 @@ class Plain:
                 for entry in _entries(folder)
                 if (match := re.fullmatch(pattern, entry.name))
             ]
-        return [(numbers[0] if numbers and not self.step else 0, file) for numbers, file in sorted(found)]
+        return [
+            (numbers[0] if numbers and not self.step else 0, file)
+            for numbers, file in sorted(found)
+            if not name.startswith(".*") or self._is_own(file, reading)
+        ]
+
+    def _is_own(self, file: Path, reading: Reading) -> bool:
+        """Whether the first record of a file has the keys, if there is one; what has not is named."""
+        first = self._first(file)
+        absent = sorted({*self.keys} - first.keys()) if first else []
+        if absent:
+            what = f"{file}: is left out: its first record has no {' and no '.join(absent)}, as {self.title} have."
+            reading.problems.append(what)
+        return not absent
 
     def _first(self, file: Path) -> Record:
         quiet = Reading(skip_bad=True, growing=True)
@@ -152,7 +165,7 @@ class Plain:
 
     def _by_step(self, path: Path, reading: Reading) -> Iterator[tuple[int, list[Response]]]:
         """Responses by step; of a source that grows without the last, which may grow, too."""
-        files = self._files(path)
+        files = self._files(path, reading)
         if self.step:
             first = {file: responses.version(self._first(file).get(self.step)) or 0 for _, file in files}
             for step, found, is_last in side_by_side(first, lambda file: self._with_steps(file, reading)):

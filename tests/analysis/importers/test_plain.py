@@ -74,6 +74,23 @@ def test_a_line_that_is_a_step_with_a_list_a_column(tmp_path: Path) -> None:
     assert rewards(steps_of(plain, tmp_path, after=1)) == [(2, [3])]
 
 
+def test_a_file_of_somebody_else_in_the_folder_is_left_out_and_named(tmp_path: Path) -> None:
+    plain = declared(r".*\.jsonl", ("score", "said"))
+    lines(tmp_path / "a.jsonl", {"loss": 1})
+    lines(tmp_path / "b.jsonl", {"score": 1, "said": ""})
+    reading = Reading()
+    assert plain.importer.describe(tmp_path) is not None
+    assert rewards(list(plain.importer.read(tmp_path, reading))) == [(0, [1])]
+    wanted = f"{tmp_path / 'a.jsonl'}: is left out: its first record has no said and no score, as theirs have."
+    assert reading.problems == [wanted]
+    with pytest.raises(ImportProblem, match="line 1: no said and no score"):
+        list(plain.importer.read(tmp_path / "a.jsonl", Reading()))
+    (tmp_path / "a.jsonl").write_text("")
+    assert plain.importer.describe(tmp_path) is not None
+    (tmp_path / "b.jsonl").unlink()
+    assert plain.importer.describe(tmp_path) is None
+
+
 def test_json_parquet_and_what_a_declaration_reads_itself(tmp_path: Path) -> None:
     whole = declared(r"episodes/step_(\d+)_\d+\.json", scalars=lambda *_: {2: {"policy_version": 1}})
     for name, contents in (("1_0", {"score": 1}), ("1_1", [{"score": 2}, {"score": "3"}]), ("2_0", {"score": 4})):
