@@ -213,7 +213,9 @@ class Dialect:
         return self.framework.defaults
 
     def of_environment(self, environment: str) -> tuple[TheirNumber, ...]:
-        """The numbers that are logged of one environment."""
+        """The numbers that are logged of one environment: none where its name is that of all of them, or empty."""
+        if environment in ("", self.per_environment.strip("/")):
+            return ()
         return tuple(
             replace(
                 row,
@@ -231,10 +233,8 @@ class Dialect:
         """The number of a name, an environment's among them."""
         if found := next((row for row in self.rows if row.name == name), None):
             return found
-        begin, _, rest = name.partition("/")
-        environment, _, end = rest.rpartition("/")
-        rows = self.of_environment(environment) if begin and environment and end else ()
-        return next((row for row in rows if row.name == name), None)
+        environment = name.partition("/")[2].rpartition("/")[0]
+        return next((row for row in self.of_environment(environment) if row.name == name), None)
 
 
 def named_framework(manifest: Manifest) -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from ratioscope.analysis.frameworks import DIALECTS, TheirNumber, report, theirs
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
+from ratioscope.analysis.frameworks.translation import translate
+from ratioscope.analysis.frameworks.writing import translation_text
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
@@ -163,6 +165,21 @@ def test_numbers_of_each_environment_are_those_of_its_responses(tmp_path: Path) 
     row = DIALECTS["prime_rl"].row("mismatch_kl/code/hard/mean")
     assert row is not None and (row.ours, row.instead, row.same) == ("", "kl_k3", False)
     assert DIALECTS["prime_rl"].row("mismatch_kl/mean") is None
+
+
+@pytest.mark.parametrize("names", [("all", "code"), ("", "/"), ("all", ""), ("a'b\"c", "\x1b[31m|<b>"), ("/all/", "%")])
+def test_environments_of_any_name_are_told_from_the_numbers_of_all(tmp_path: Path, names: tuple[str, str]) -> None:
+    step = gated_step(np.random.default_rng(2), 0, 0.3)
+    n = len(step.sequences["seq_id"])
+    run = open_run(write_run(tmp_path / "run", [step.with_sequences(environment=[names[i % 2] for i in range(n)])]))
+    frame = report(run, "prime_rl")
+    own = [row.name for row in DIALECTS["prime_rl"].rows]
+    others = [name for name in names if name not in ("", "all")]
+    assert not frame["name"].duplicated().any() and [*frame["name"][: len(own)]] == own
+    assert len(frame) == len(own) + 4 * len(others)
+    assert {f"mismatch_kl/{name}/mean" for name in others} <= {*frame["name"]}
+    found = translate(run, "prime_rl")
+    assert {line.name for line in found.lines} == {*frame["name"]} and translation_text(found)
 
 
 @pytest.mark.parametrize("framework", DIALECTS)
