@@ -24,6 +24,13 @@ from ratioscope.tails import Array
 
 _IPO, _DPPO, _ICEPOP = "ipo", "dppo", "icepop"
 
+_DEFAULTS: dict[str, Parameters] = {
+    _DPPO: {"dppo_mask_low": 0.2, "dppo_mask_high": 0.2},
+    _ICEPOP: {"ratio_low": 0.2, "ratio_high": 5.0},
+    _IPO: FRAMEWORKS["prime_rl"].defaults,
+}
+"""Thresholds of each loss; DPPO's of 559b4477, the last to have it (August 2026)."""
+
 
 def _mismatch(tokens: StepTokens) -> Array:
     """k3 of trainer over inference, at the last gradient pass."""
@@ -56,15 +63,14 @@ def _as_run(manifest: Manifest) -> AsRun:
     if named_framework(manifest) != "prime_rl":
         return AsRun()
     found = re.search(r"\((\w+) loss\)", str(manifest.algorithm.get("name", "")))
-    for loss, names in (
-        (_DPPO, ("dppo_mask_low", "dppo_mask_high")), (_ICEPOP, ("ratio_low", "ratio_high")), (_IPO, ("eps",)),
-    ):  # fmt: skip
-        values = {name: value for name in names if (value := setting_of(manifest, name)) is not None}
-        if len(values) == len(names) and (found is None or loss == _DPPO or found[1] == loss):
-            return AsRun(loss, values)
-    if (threshold := setting_of(manifest, "ipo_threshold")) is not None:
+    named = found[1].lower() if found else ""
+    if (threshold := setting_of(manifest, "ipo_threshold")) is not None and named in ("", _IPO):
         return AsRun(_IPO, {"eps": threshold})
-    return AsRun(found[1]) if found else AsRun()
+    for loss, defaults in _DEFAULTS.items():
+        values = {name: value for name in defaults if (value := setting_of(manifest, name)) is not None}
+        if named == loss or (len(values) == len(defaults) and (not named or loss == _DPPO)):
+            return AsRun(loss, {**defaults, **values})
+    return AsRun(named)
 
 
 _TRAINER = "Trainer over inference at the gradient pass: the update's own passes are in it, where ours is at its start."

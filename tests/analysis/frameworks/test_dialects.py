@@ -182,6 +182,30 @@ def test_environments_of_any_name_are_told_from_the_numbers_of_all(tmp_path: Pat
     assert {line.name for line in found.lines} == {*frame["name"]} and translation_text(found)
 
 
+@pytest.mark.parametrize(
+    ("loss", "thresholds"),
+    [
+        ("dppo", {"dppo_mask_low": 0.2, "dppo_mask_high": 0.2}),
+        ("icepop", {"ratio_low": 0.2, "ratio_high": 5.0}),
+        ("ipo", {"eps": 0.3}),
+    ],
+)
+def test_a_loss_without_thresholds_has_its_own_defaults(
+    tmp_path: Path, loss: str, thresholds: dict[str, float]
+) -> None:
+    def masked(place: str, **parameters: float) -> float:
+        algorithm = {"name": f"grpo ({loss} loss)", "parameters": parameters}
+        step = gated_step(np.random.default_rng(7), 0, 0.8)
+        folder = write_run(tmp_path / place, [step], source={"framework": "prime-rl"}, algorithm=algorithm)
+        as_run = DIALECTS["prime_rl"].as_run(open_run(folder).manifest)
+        assert as_run.loss == loss and as_run.parameters == thresholds | parameters
+        return float(report(open_run(folder), "prime_rl").set_index("name")["value"]["is_masked/mean"])
+
+    assert masked("none") == masked("all", **thresholds) > 0
+    low = next(iter(thresholds))
+    masked("one", **{low: 2 * thresholds[low]})
+
+
 @pytest.mark.parametrize("framework", DIALECTS)
 def test_every_row_says_what_it_is_and_why_it_differs(framework: str) -> None:
     dialect = DIALECTS[framework]
