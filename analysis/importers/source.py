@@ -95,6 +95,8 @@ class Reading:
 
     places: dict[Path, list[StepStart]] = field(default_factory=dict)
     """Where the steps begin in files of many steps, kept from look to look at a source that is followed."""
+    taken: dict[Path, dict[Any, int]] = field(default_factory=dict)
+    """Rows that were read of each response to which more may come, kept likewise: later ones are told from these."""
 
     def begins(self, path: Path, step: int, line: int) -> None:
         """Remember that a step begins in this line of a file."""

@@ -33,7 +33,8 @@ def token_ids(values: Sequence[int]) -> NDArray[np.int32]:
         BadLine: one is no whole number, or beyond 32 bits.
     """
     found = np.asarray(values)
-    if len(found) and (found.dtype.kind not in "iu" or found.min() < -(2**31) or found.max() >= 2**31):
+    mixed = isinstance(values, list) and bool in map(type, values)  # numpy makes numbers of true among numbers
+    if mixed or (len(found) and (found.dtype.kind not in "iu" or found.min() < -(2**31) or found.max() >= 2**31)):
         raise BadLine("a token id is no whole number of 32 bits")
     return found.astype(np.int32)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers.detect import FoundSource
-from ratioscope.analysis.importers.source import ImportProblem, Reading, Step, StepStart
+from ratioscope.analysis.importers.source import ImportProblem, Reading, Step
 from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.recorder import RunRecorder
 from ratioscope.run_format import schema
@@ -130,14 +130,14 @@ def follow_run(
         _check_last_step(found, folder, options)
     with _said(found), _begun(found, folder, folder.name, options) as recorder, _interrupted_by_problems(recorder):
         seen, since, failed = -1, time.monotonic(), 0
-        places: dict[Path, list[StepStart]] = {}
+        kept = Reading()
         while True:
             now = newest_change(found.description.path)
             if now != seen or failed:
                 since = since if now == seen else time.monotonic()
                 seen = now
                 try:
-                    _write(found, recorder, options, done, tell, growing=True, places=places)
+                    _write(found, recorder, options, done, tell, growing=True, kept=kept)
                     failed = 0
                 except ImportProblem:
                     failed += 1
@@ -147,7 +147,7 @@ def follow_run(
                 break
             tell(done)
             time.sleep(every)
-        _write(found, recorder, options, done, tell, places=places)
+        _write(found, recorder, options, done, tell, kept=kept)
     return done
 
 
@@ -276,20 +276,21 @@ def _write(
     tell: Tell,
     *,
     growing: bool = False,
-    places: dict[Path, list[StepStart]] | None = None,
+    kept: Reading | None = None,
 ) -> None:
     """Record every step beyond the last one that is recorded.
 
     Args:
-        places: where the last look at a source that grows came to, and where this one will.
+        kept: what the last look at a source that grows leaves to this one, which leaves it to the next.
     """
-    last = max(recorder.last_step, done.last_step)
+    last, kept = max(recorder.last_step, done.last_step), kept or Reading()
     reading = Reading(
         after=last,
         growing=growing,
         unpickle=options.unpickle,
         skip_bad=options.skip_bad,
-        places={} if places is None else places,
+        places=kept.places,
+        taken=kept.taken,
     )
     read_before = done.bytes_read
     for step in found.read(reading):

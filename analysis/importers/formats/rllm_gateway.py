@@ -42,6 +42,7 @@ from ratioscope.analysis.importers.values import (
     moment,
     nulls,
     numbers,
+    token_ids,
     transcript,
     words_of,
 )
@@ -137,8 +138,10 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
     for name, weights in of:
         steps[name] = max(steps.get(name, 0), weights)
     left = Counter(steps[name] for name, _ in of)
-    if reading.growing and left:
-        del left[max(left)]
+    # A session that began with the weights before may go on, and others of these come yet.
+    for step in sorted(left)[-2:] if reading.growing else ():
+        del left[step]
+    _say_late(Counter(name for name, _ in of if steps[name] <= reading.after), file, reading)
     for step in [step for step in left if step <= reading.after]:
         del left[step]
     order = sorted(left)
@@ -154,6 +157,15 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
         yield from _step(step, waiting[step], file, reading)
 
 
+def _say_late(calls: Mapping[Any, int], file: Path, reading: Reading) -> None:
+    """Say, at the last look, how many calls came to sessions of recorded steps since those were recorded."""
+    taken = reading.taken.setdefault(file, dict(calls))  # what is there at the first look
+    late = sum(max(count - taken.get(name, 0), 0) for name, count in calls.items())
+    if late and not reading.growing:
+        what = f"{late} of the calls came too late for the step of their session, which was recorded already"
+        reading.problems.append(f"{file}: {what}; import the database under another name to have all.")
+
+
 def _step(
     number: int, sessions: Mapping[Any, list[tuple[int, dict[str, Any]]]], file: Path, reading: Reading
 ) -> Iterator[Step]:
@@ -161,6 +173,7 @@ def _step(
         responses.made(partial(_response, [call for _, call in calls]), reading, file, f"session {name!r:.60}")
         for name, calls in sessions.items()
     ]
+    reading.taken[file] |= {name: len(calls) for name, calls in sessions.items()}
     found = [one for one in made if one is not None]
     for response, group in zip(found, responses.groups_of([one.row["group_id"] for one in found]), strict=True):
         response.row["group_id"] = group
@@ -317,7 +330,7 @@ def _asked(call: Mapping[str, Any]) -> int:
 
 
 def _ids(call: Mapping[str, Any], name: str) -> NDArray[np.int32]:
-    return np.array(call.get(name) or [], dtype=np.int32)
+    return token_ids(call.get(name) or [])
 
 
 def _logprobs(call: Mapping[str, Any]) -> Any:

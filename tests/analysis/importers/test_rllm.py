@@ -14,7 +14,14 @@ import pytest
 from ratioscope.analysis.importers import ImportProblem, Reading, Step
 from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.formats import rllm_episodes, rllm_gateway
-from ratioscope.analysis.importers.writing import last_change, newest_change
+from ratioscope.analysis.importers.writing import (
+    Imported,
+    Options,
+    follow_run,
+    import_run,
+    last_change,
+    newest_change,
+)
 from ratioscope.errors import RatioscopeError
 from tests.making.foreign import truth
 from tests.making.foreign.packed import unpack
@@ -137,13 +144,41 @@ def test_why_a_history_is_not_continued(
 
 def test_a_call_is_read_wherever_it_lies_and_only_newer_steps(database: Path) -> None:
     importer, path = rllm_gateway.IMPORTER, database
-    assert [step.number for step in importer.read(path, Reading(growing=True))] == [1, 2]
+    assert [step.number for step in importer.read(path, Reading(growing=True))] == [1]
     assert [step.number for step in importer.read(path, Reading(after=2))] == [3]
     session = json.loads(_data(database, "0-0"))["session_id"]
     added(database, "late", session_id=session, weight_version=3, prompt_token_ids=[5], completion_token_ids=[6])
     steps = steps_of(importer, path)
     assert [len(step.sequences["seq_id"]) for step in steps] == [5, 6, 7]  # it is of its newest version now
     assert steps[2].sequences["behavior_version_min"][0] == 1
+
+
+def test_calls_that_come_after_their_step_are_counted(tmp_path: Path, database: Path) -> None:
+    """A session goes on, others begin, without a version or with an old one; one comes again with a newer version."""
+    call = {"prompt_token_ids": [1, 2], "completion_token_ids": [5], "messages": CHAT}
+    more: list[dict[str, Any]] = [
+        {"session_id": "going:0", "weight_version": 3},
+        {"session_id": "late:0", "weight_version": 1},
+        {"session_id": "none:0", "weight_version": None},
+        {"session_id": "task 0:0", "weight_version": 1},
+        {"session_id": "task 0:1", "weight_version": 4},
+    ]
+    added(database, "more", session_id="going:0", weight_version=3, **call)
+
+    def tell(so_far: Imported) -> None:
+        for place, one in enumerate(more if so_far.last_step == 1 else ()):
+            added(database, f"more{place}", **one, **call)
+        if so_far.last_step == 1:
+            more.clear()
+
+    found, folder = the_source(database), tmp_path / "runs" / "a"
+    done = follow_run(found, folder, Options(), every=0.01, quiet=0.5, tell=tell)
+    assert not more and (done.steps, done.responses, done.last_step) == (4, 20, 4)
+    (problem,) = done.problems
+    assert "3 of the calls came too late for the step of their session, which was recorded already" in problem
+    assert import_run(found, folder, Options()).problems == ()
+    whole = import_run(found, tmp_path / "runs" / "b", Options())
+    assert whole.problems == () and (whole.steps, whole.responses) == (5, 21)
 
 
 def _data(database: Path, name: str) -> str:
@@ -161,6 +196,8 @@ def _data(database: Path, name: str) -> str:
         (lambda call: call.update(completion_token_ids="abc"), "cannot be read"),
         (lambda call: call.update(messages=3), "cannot be read"),
         (lambda call: call.update(messages=[[]], prompt_token_ids=[2**40]), "cannot be read"),
+        (lambda call: call.update(completion_token_ids=[1.7, 2]), "a token id is no whole number of 32 bits"),
+        (lambda call: call.update(prompt_token_ids=[True, 2]), "a token id is no whole number of 32 bits"),
         (lambda call: call.update(raw_request="abc"), "cannot be read"),
     ],
 )
