@@ -35,7 +35,7 @@ def report(
     pages: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: what to print_line of each run, instead of the short form.",
+            help="Comma-separated: what to print of each run, instead of the short form.",
             autocompletion=completion.report_pages,
         ),
     ] = None,
