@@ -84,7 +84,7 @@ def _judged(first: Sequence[Numbered]) -> Batches:
 
 
 def _lines(file: Path, reading: Reading) -> Iterator[Numbered]:
-    """What each line holds that has rows; lines of a response each, or of one gen_step, together."""
+    """What each line holds that has rows; lines of a response each, while they are of one step, together."""
     waiting: Numbered | None = None
     for line, record in lines.read(file, reading):
         step = next((name for name in _STEPS if name in record), "")
@@ -102,29 +102,24 @@ def _lines(file: Path, reading: Reading) -> Iterator[Numbered]:
             rows: list[Row] = [{name: columns[name][place] for name in whole} for place in range(max(sizes))]
         else:
             rows = [record]
-        if not rows:
-            continue
         numbers = {version(row[step]) for row in rows}
-        number = numbers.pop() if len(numbers) == 1 else None
-        is_part = step == "gen_step" or rows[0] is record
+        number = numbers.pop() if len(numbers) == 1 else None if rows else -1
         if number is None:
             reading.bad(file, f"{step} is not one number", line)
-        elif is_part and waiting is not None and waiting[0] == number:
-            again = 0 if rows[0] is record else seen_before(_identities(waiting[2]), _identities(rows))
-            waiting[2].extend(rows[again:])
+        elif columns.keys() >= {step, *_TEXTS}:
+            if waiting is not None:
+                yield waiting
+            waiting = None
+            if rows:
+                yield number, line, rows
+        elif waiting is not None and waiting[0] == number:
+            waiting[2].extend(rows)
         else:
             if waiting is not None:
                 yield waiting
-            waiting = (number, line, rows) if is_part else None
-            if not is_part:
-                yield number, line, rows
+            waiting = number, line, rows
     if waiting is not None:
         yield waiting
-
-
-def _identities(rows: Sequence[Row]) -> list[str]:
-    """By which rows that are logged again are known."""
-    return [repr({name: row[name] for name in row if name not in ("step", "entropy")}) for row in rows]
 
 
 def _generations(file: Path, reading: Reading) -> Iterator[Numbered]:
@@ -132,11 +127,13 @@ def _generations(file: Path, reading: Reading) -> Iterator[Numbered]:
     before: list[str] = []
     last = -1
     for number, line, rows in _lines(file, reading):
-        identities = _identities(rows)
+        identities = [repr({name: row[name] for name in row if name not in ("step", "entropy")}) for row in rows]
         new = rows[seen_before(before, identities) :]
         before = identities
         if number < last:
             reading.bad(file, f"step {number} comes after step {last}", line)
+        elif new and number == last and "gen_step" in rows[0]:  # a process writes each once
+            reading.bad(file, f"gen_step {number} comes again, with other responses", line)
         elif new and number > last and not ("step" in rows[0] and number == 0):
             yield number, line, new
         last = max(last, number)

@@ -72,19 +72,18 @@ def test_lines_of_megatron_and_of_ray(tmp_path: Path) -> None:
     assert found_source.missing["advantage"] == "the file has no advantages"
 
 
-def test_lines_of_one_generation_are_one_step(tmp_path: Path) -> None:
-    folder = imitated_ms_swift.megatron(tmp_path / "whole", KNOWN)
-    whole = steps_of(ms_swift.IMPORTER, folder)
-
-    def part(record: dict[str, Any], first: int, end: int) -> str:
-        return json.dumps({name: values[first:end] for name, values in record.items()}) + "\n"
-
-    parts = [part(record, first, first + 2) for record in records(folder) for first in (0, 2, 2, 4, 6)]
-    (folder / "completions.jsonl").write_text("".join(parts))
-    steps = steps_of(ms_swift.IMPORTER, folder)  # a line repeats the one before, and one is empty
-    assert [step.number for step in steps] == [0, 1, 2]
-    assert repr([step.sequences for step in steps]) == repr([step.sequences for step in whole])
-    assert [step.number for step in ms_swift.IMPORTER.read(folder, Reading(growing=True))] == [0, 1]
+def test_a_generation_that_comes_again_with_other_responses_is_said(tmp_path: Path) -> None:
+    folder = imitated_ms_swift.megatron(tmp_path / "twice", KNOWN)
+    last = records(folder)[-1]
+    with (folder / "completions.jsonl").open("a") as file:
+        file.write(json.dumps(last) + "\n")
+    assert [step.number for step in steps_of(ms_swift.IMPORTER, folder)] == [0, 1, 2]  # the same is nothing new
+    with (folder / "completions.jsonl").open("a") as file:
+        file.write(json.dumps(last | {"completion": ["other"] * len(last["completion"])}) + "\n")
+    with pytest.raises(ImportProblem, match=r"line 5: gen_step 2 comes again, with other responses\.$"):
+        steps_of(ms_swift.IMPORTER, folder)
+    reading = Reading(skip_bad=True)
+    assert len(list(ms_swift.IMPORTER.read(folder, reading))) == 3 and len(reading.problems) == 1
 
 
 def test_texts_alone_and_other_columns(tmp_path: Path) -> None:
