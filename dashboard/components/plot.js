@@ -67,6 +67,7 @@ function draw(chart) {
       const { traces, config } = chart.due;
       const layout = fitting(chart.due.layout, chart.clientWidth);
       chart.due = null;
+      forget(chart);
       Plotly.react(chart, traces, layout, config).then(() => listen(Plotly, chart));
     },
     (error) => {
@@ -74,6 +75,12 @@ function draw(chart) {
       setTimeout(() => chart.due && draw(chart), LOAD_AGAIN_MS);
     },
   );
+}
+
+// What is drawn next has no touched line: Plotly restyles the very traces that it was given, and may be given again.
+function forget(chart) {
+  if (chart.touched) Object.assign(chart.data[chart.touched.place].line, chart.touched.plain);
+  chart.touched = null;
 }
 
 // The layout at a width; what a figure has for narrow ones (`meta.narrow`) goes one level deep.
@@ -87,6 +94,7 @@ function fitting(wide, width) {
 
 function leave(chart) {
   chart.due = null;
+  forget(chart);
   chart.fitting.disconnect();
   chart.fitting = undefined;
   chart.listening?.abort();
@@ -130,24 +138,21 @@ function listen(Plotly, chart) {
     chart.on("plotly_unhover", () => point(chart, null));
   }
 
-  // A grey line (`meta` "quiet") is dark for as long as it is touched.
-  let touched = null, plain;
-  const paint = ({ color, width }) => Plotly.restyle(chart, { "line.color": color, "line.width": width }, [touched]);
+  // A grey line (`meta` "quiet") is dark for as long as it is touched, or until another figure is drawn.
+  const paint = (place, { color, width }) =>
+    Plotly.restyle(chart, { "line.color": color, "line.width": width }, [place]);
   const touch = (place) => {
-    if (place === touched) return;
-    if (touched !== null) paint(plain);
-    touched = place;
-    if (place === null) return;
-    plain = { ...chart.data[place].line };
-    paint({ color: chart._fullLayout.font.color, width: 2.5 });
+    if (place === (chart.touched?.place ?? null)) return;
+    if (chart.touched) paint(chart.touched.place, chart.touched.plain);
+    chart.touched = place === null ? null : { place, plain: { ...chart.data[place].line } };
+    if (chart.touched) paint(place, { color: chart._fullLayout.font.color, width: 2.5 });
   };
-  if (chart._fullData.some(({ meta }) => meta === "quiet")) {
-    chart.on("plotly_hover", (event) => {
-      const { fullData } = nearest(chart, event);
-      touch(fullData.meta === "quiet" ? fullData.index : null);
-    });
-    chart.on("plotly_unhover", () => touch(null));
-  }
+  chart.on("plotly_hover", (event) => {
+    if (!chart._fullData.some(({ meta }) => meta === "quiet")) return; // asked anew: figures come and go
+    const { fullData } = nearest(chart, event);
+    touch(fullData.meta === "quiet" ? fullData.index : null);
+  });
+  chart.on("plotly_unhover", () => touch(null));
 
   // Arrow keys go from step to step, Enter is a click.
   let place = null;
