@@ -14,7 +14,7 @@ def function_behind(method: Any) -> Any:
     return method if inspect.isfunction(method) else None
 
 
-def names_in(function: Any) -> set[str]:
+def names_used(function: Any) -> set[str]:
     """Return the names that a function looks up, those of functions in it included."""
     return {*_names(function.__code__)}
 
@@ -38,7 +38,7 @@ def reaches(kind: type, method: str, called: tuple[str, ...], *, through: bool =
                 if current == method:
                     return True
                 break
-            names = names_in(function)
+            names = names_used(function)
             if names & {*called}:
                 return True
             if through:

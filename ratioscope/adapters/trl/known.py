@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ratioscope.adapters.methods import function_behind, names_in, reaches
+from ratioscope.adapters.methods import function_behind, names_used, reaches
 
 FORWARD = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 """The pass that the loss differentiates, in newer and older versions."""
@@ -52,7 +52,7 @@ def own_loss(trainer: Any) -> str:
     """Return the class that computes a loss of its own, whose clip is not known here; "" where the loss is TRL's."""
     for owner in type(trainer).__mro__:
         function = function_behind(vars(owner)[_LOSS]) if _LOSS in vars(owner) else None
-        if function is not None and names_in(function) & {*FORWARD}:
+        if function is not None and names_used(function) & {*FORWARD}:
             return "" if owner.__module__ in _OF_TRL else owner.__name__
     return ""
 

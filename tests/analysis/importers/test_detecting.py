@@ -56,6 +56,9 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     assert the_source(tmp_path / "e").importer.name == "second"
     with pytest.raises(RatioscopeError, match=rf"nothing to import here, but in {tmp_path}/a/b, {tmp_path}/e; name"):
         the_source(tmp_path)
+    with pytest.raises(RatioscopeError, match="the folder is empty"):
+        the_source(tmp_path / "c")
+    (tmp_path / "c" / "notes.txt").touch()
     with pytest.raises(RatioscopeError, match=r"none of the known formats .*first log, second log.*--template"):
         the_source(tmp_path / "c")
     with pytest.raises(RatioscopeError, match="no first log is here"):
