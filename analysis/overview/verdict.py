@@ -31,8 +31,8 @@ WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What to change?",
     "How sure?",
 )
-_LONGEST = 2
-"""Sentences of an answer."""
+_LONGEST, _SIGNS = 2, 4
+"""Sentences of an answer; of the one that names a cause with its signs."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,16 @@ def run_verdict(
     answers = (
         what,
         Answer(SINCE, _since(summary, limits, lead, findings), lead),
-        Answer(WHY, _first(lead.why), cause or lead),
+        Answer(WHY, _first(lead.why, _SIGNS), cause or lead),
         Answer(CHANGE, _first(lead.do), lead),
         sure,
     )
     return Verdict(shown, answers, told, lead, cause)
 
 
-def _first(text: str) -> str:
+def _first(text: str, most: int = _LONGEST) -> str:
     """Its first sentences."""
-    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:_LONGEST])
+    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:most])
 
 
 def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:

@@ -66,7 +66,7 @@ def test_a_dry_run_writes_nothing(ratioscope: Ratioscope, slime: Path, tmp_path:
 MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "no path": ((), "Name what to import"),
     "nothing there": (("none",), "there is no such file or folder"),
-    "no format": (("text",), "none of the known formats"),
+    "an empty folder": (("text",), "the folder is empty"),
     "an unknown format": (("text", "--format", "slim"), "did you mean slime"),
     "another format": (("text", "--format", "slime"), "without --format every known format is tried"),
     "no mapping file": (("text", "--mapping", "none.toml"), "none.toml: there is no such file"),
