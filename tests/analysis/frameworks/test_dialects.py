@@ -15,6 +15,7 @@ from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 from tests.making.runs import Step, plain_step, random_step, write_run
 from tests.making.samples import run_of, summary_of
 from tests.oracles.dialects import OF_LOSSES, ORACLE, Batch
@@ -174,7 +175,7 @@ def test_environments_of_any_name_are_told_from_the_numbers_of_all(tmp_path: Pat
     run = open_run(write_run(tmp_path / "run", [step.with_sequences(environment=[names[i % 2] for i in range(n)])]))
     frame = report(run, "prime_rl")
     own = [row.name for row in DIALECTS["prime_rl"].rows]
-    others = [name for name in names if name not in ("", "all")]
+    others = [one_line(name) for name in names if name not in ("", "all")]
     assert not frame["name"].duplicated().any() and [*frame["name"][: len(own)]] == own
     assert len(frame) == len(own) + 4 * len(others)
     assert {f"mismatch_kl/{name}/mean" for name in others} <= {*frame["name"]}
