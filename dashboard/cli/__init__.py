@@ -35,6 +35,7 @@ COMMAND_MODULES = (
     "compacting",
     "caching",
     "gates",
+    "laboratory",
     "translating",
     "comparing",
     "reporting",

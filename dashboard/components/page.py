@@ -13,6 +13,7 @@ from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.components.ways_in import ways_in
 from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
@@ -46,6 +47,7 @@ def draw_page(page: Page) -> None:
     as_reported(page, subject)
     if prose := page.prose:
         how_to_read(prose)
+    ways_in(page.key)
     for part in page.last:
         _part(page, part, subject, chosen)
 

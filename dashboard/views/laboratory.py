@@ -1,0 +1,116 @@
+"""The laboratory: all experiments as claims, or one of them with the same picture drawn from a run."""
+
+import re
+
+import streamlit as st
+
+from ratioscope.analysis.laboratory import EXPERIMENTS
+from ratioscope.analysis.laboratory.experiment import Experiment
+from ratioscope.dashboard import state
+from ratioscope.dashboard.components.blocks import draw, page_subject
+from ratioscope.dashboard.components.experiment import COLOURS, experiment
+from ratioscope.dashboard.components.frame import page_head
+from ratioscope.dashboard.components.ways_in import CHOICE, experiment_link
+from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.sections import PAGES
+from ratioscope.dashboard.sections.laboratory import MEETINGS, PAGE
+from ratioscope.dashboard.sections.model import Piece, has_content
+from ratioscope.dashboard.session import session
+from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line, safe
+
+_COLOURED = re.compile(r"\\(" + "|".join(COLOURS) + r")\{")
+_AT = "at"
+
+
+def render() -> None:
+    """The page."""
+    page_head(PAGE)
+    wanted = st.query_params.get(CHOICE, "")
+    if wanted in EXPERIMENTS:
+        _one(EXPERIMENTS[wanted])
+        return
+    if wanted:
+        st.text(safe(f"There is no experiment {wanted[:40]!r}. These are there:"))
+    _all()
+
+
+def _all() -> None:
+    st.markdown("Each is a statement of the theory as a problem small enough to be exact. Guess, move, see.")
+    experiments = list(EXPERIMENTS.values())
+    for first in range(0, len(experiments), 3):
+        row = enumerate(experiments[first : first + 3], first)
+        for column, (place, each) in zip(st.columns(3), row, strict=False):
+            with column, st.container(border=True, height="stretch"):
+                st.markdown(f"**{place + 1}. {escape(each.claim)}**")
+                st.caption(escape(each.question.words))
+                experiment_link(each.key, "Try it")
+
+
+def _one(of: Experiment) -> None:
+    order = list(EXPERIMENTS)
+    place = order.index(of.key)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.page_link(session().pages[PAGE.key], label="All experiments", icon=":material/apps:")
+        if place + 1 < len(order):
+            experiment_link(
+                order[place + 1], f"Next: {EXPERIMENTS[order[place + 1]].claim}", ":material/arrow_forward:"
+            )
+    st.header(of.claim, anchor=False)
+    st.markdown(of.prose)
+    st.latex(_COLOURED.sub(lambda found: rf"\textcolor{{{COLOURS[found[1]]}}}{{", of.formula))
+    experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=lambda values: _keep(of, values))
+    _from_a_run(of)
+    st.caption(f"Source: {of.source}. In a terminal: `ratioscope lab {of.key}`. In Python: "
+               f"`from ratioscope.analysis.laboratory import {of.key}`.")  # fmt: skip
+
+
+def _start(of: Experiment) -> dict[str, float]:
+    """What the address asks for, as far as the sliders have it."""
+    found = {}
+    for key, _, value in (part.partition(":") for part in st.query_params.get(_AT, "").split(",")):
+        slider = next((slider for slider in of.sliders if slider.key == key), None)
+        try:
+            wanted = float(value)
+        except ValueError:
+            continue
+        if slider is not None and slider.stops[0] <= wanted <= slider.stops[-1]:
+            found[key] = min(slider.stops, key=lambda stop: abs(stop - wanted))
+    return found
+
+
+def _keep(of: Experiment, values: dict[str, float]) -> None:
+    """The sliders' values in the address, where they are not the source's."""
+    moved = {key: value for key, value in values.items() if value != of.paper[key]}
+    if moved:
+        st.query_params[_AT] = ",".join(f"{key}:{value:.6g}" for key, value in moved.items())
+    else:
+        st.query_params.pop(_AT, None)
+
+
+def _from_a_run(of: Experiment) -> None:
+    """The same from the chosen run, or from the sample run in which it is plain."""
+    known = state.runs()
+    for meeting in (meeting for meeting in MEETINGS if meeting.experiment == of.key):
+        page = PAGES[meeting.page]
+        st.subheader("The same in a run", anchor=False)
+        asked = [run for run in (*state.chosen_ids()[:1], meeting.run) if run in known]
+        if not asked:
+            st.caption("Open a run, then it is drawn from that run.")
+            continue
+        found: list[Piece] = []
+        for name in asked:
+            try:
+                found = [*filter(has_content, meeting.shows(page_subject(state.open_listed(known[name]))))]
+            except RatioscopeError as error:
+                st.text(safe(error))
+            if found:
+                break
+        with st.container(horizontal=True, vertical_alignment="center"):
+            words = (
+                f"{escape(one_line(name))}, page {page.title}"
+                if found
+                else f"{escape(one_line(name))} has not the columns for it"
+            )
+            st.page_link(session().pages[page.key], label=words, icon=page.icon, query_params={"run": name})
+        draw(*found, caption="above")
