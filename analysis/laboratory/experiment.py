@@ -55,7 +55,8 @@ class Slider:
             count = round((self.high - self.low) / step)
             found = [self.low + step * place for place in range(count + 1)]
         found = [float(round(stop)) if self.whole else float(f"{stop:.6g}") for stop in found]
-        return sorted({*found, float(self.paper)})
+        found[min(range(len(found)), key=lambda place: abs(found[place] - self.paper))] = float(self.paper)
+        return sorted({*found})
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 // Draws an experiment: COMPUTE has its function; what is to be drawn of its values is declared in Python.
 
 const screens = new WeakMap()
-const REPORT_AFTER = 500 // ms after the last move
+const REPORT_AFTER = 400 // ms after the hand has let go
 const FRAME_MS = 60 // of a film
 
 export default function ({ parentElement, data, setStateValue }) {
@@ -13,6 +13,7 @@ export default function ({ parentElement, data, setStateValue }) {
     screens.set(root, screen)
   }
   screen.report = values => setStateValue("values", values)
+  screen.told(data.start)
   return () => screen.pause()
 }
 
@@ -21,11 +22,20 @@ class Screen {
     this.root = root
     this.data = data
     this.values = { ...data.start }
+    this.known = new Set([JSON.stringify(data.start)])
     this.hover = null
     root.replaceChildren(this.question(), this.side(), this.main())
     this.resized = new ResizeObserver(() => this.draw())
     this.resized.observe(this.frames[0].svg)
     this.draw()
+  }
+
+  // An address that somebody followed has other values; those that come back from the server late are no news.
+  told(start) {
+    const text = JSON.stringify(start)
+    if (this.known.has(text)) return
+    this.known = new Set([text])
+    this.move(start)
   }
 
   end() {
@@ -66,7 +76,7 @@ class Screen {
 
   main() {
     this.says = made("p", { className: "says" })
-    this.said = made("p", { className: "says", style: "position:absolute;left:-9999px" })
+    this.said = made("p", { style: "position:absolute;left:-9999px" })
     this.said.setAttribute("aria-live", "polite")
     this.frames = this.data.pictures.map(picture => new Frame(this, picture))
     return made("div", { className: "main" }, this.says, this.said,
@@ -78,7 +88,7 @@ class Screen {
     const label = made("label", { htmlFor: id }, made("b", { textContent: slider.symbol }), ` ${slider.words}`)
     if (slider.options.length) {
       const input = made("select", { id }, ...slider.options.map((words, value) => made("option", { value, textContent: words })))
-      input.onchange = () => this.move({ [slider.key]: Number(input.value) })
+      input.onchange = () => { this.move({ [slider.key]: Number(input.value) }); this.reportSoon() }
       const box = made("div", { className: "slider" }, label, made("span", { className: "hand" }, input))
       return { box, show: value => { input.value = value } }
     }
@@ -86,6 +96,7 @@ class Screen {
     const output = made("output")
     output.setAttribute("for", id)
     input.oninput = () => { this.pause(); this.move({ [slider.key]: slider.stops[input.value] }) }
+    input.onchange = () => this.reportSoon()
     const hand = made("span", { className: "hand" }, input)
     if (slider.plays) {
       const play = made("button", { type: "button", textContent: "▶", ariaLabel: `Play ${slider.words}` })
@@ -113,7 +124,9 @@ class Screen {
     this.film = setInterval(() => {
       place += 1
       this.move({ [slider.key]: slider.stops[place] })
-      if (place >= slider.stops.length - 1) this.pause()
+      if (place < slider.stops.length - 1) return
+      this.pause()
+      this.reportSoon()
     }, FRAME_MS)
   }
 
@@ -124,17 +137,28 @@ class Screen {
   }
 
   button(words, values) {
-    return made("button", { type: "button", textContent: words, onclick: () => { this.pause(); this.move(Object.fromEntries(values())) } })
+    const onclick = () => {
+      this.pause()
+      this.move(Object.fromEntries(values()))
+      this.reportSoon()
+    }
+    return made("button", { type: "button", textContent: words, onclick })
   }
 
   move(values) {
     Object.assign(this.values, values)
+    clearTimeout(this.timer)
     this.draw()
+  }
+
+  // When the hand has let go, so that the address can be passed on.
+  reportSoon() {
     clearTimeout(this.timer)
     this.timer = setTimeout(() => {
       if (!this.root.isConnected) return
       this.said.textContent = this.says.textContent
-      this.report(this.values)
+      this.known.add(JSON.stringify(this.values))
+      this.report({ ...this.values })
     }, REPORT_AFTER)
   }
 
@@ -179,7 +203,10 @@ class Frame {
     this.svg.onpointermove = event => this.onMove(event)
     this.svg.onpointerleave = () => { this.at = null; this.readout() }
     this.svg.onpointerdown = event => this.onGrab(event)
-    this.svg.onpointerup = () => { this.held = null }
+    this.svg.onpointerup = () => {
+      if (this.held) screen.reportSoon()
+      this.held = null
+    }
   }
 
   draw(found) {

@@ -170,6 +170,11 @@ def no_runs() -> None:
     st.info("There are no runs in the folders of this dashboard.", icon=":material/folder_open:")
     st.code("ratioscope train sync_interval algorithm=grpo   # takes two minutes\nratioscope demo", language="shell")
     st.text(one_line("Folders: " + ", ".join(map(str, roots()))))
+    st.page_link(
+        session().pages["laboratory"],
+        label="Or play with the theory, without a run",
+        icon=session().pages["laboratory"].icon,
+    )
     _await_another([])
 
 

@@ -58,7 +58,10 @@ def _one(of: Experiment) -> None:
             )
     st.header(of.claim, anchor=False)
     st.markdown(of.prose)
-    st.latex(_COLOURED.sub(lambda found: rf"\textcolor{{{COLOURS[found[1]]}}}{{", of.formula))
+    formula = _COLOURED.sub(lambda found: rf"\textcolor{{{COLOURS[found[1]]}}}{{", of.formula)
+    with st.container(horizontal=True, gap="large"):
+        for part in formula.split(r", \qquad"):
+            st.latex(part, width="content")
     experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=lambda values: _keep(of, values))
     _from_a_run(of)
     st.caption(f"Source: {of.source}. In a terminal: `ratioscope lab {of.key}`. In Python: "

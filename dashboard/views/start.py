@@ -19,6 +19,8 @@ def render() -> None:
         st.info("This dashboard is no demo.", icon=":material/info:")
         return
     _live(live)
+    laboratory = session().pages["laboratory"]
+    st.page_link(laboratory, label="Meanwhile: play with the theory", icon=laboratory.icon)
     st.header("Three finished runs, each one click from its answer", anchor=False)
     _guided(live)
     st.page_link(session().pages["runs"], label="All runs", icon=":material/list:")

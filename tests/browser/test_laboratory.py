@@ -2,18 +2,27 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.laboratory.experiment import Experiment
 from ratioscope.analysis.laboratory.tools import show
 from ratioscope.dashboard.components.experiment import script
 from tests.analysis.laboratory.settings import settings
+from tests.browser.actions import settled
+from tests.browser.conftest import OpenPage
 from tests.making.loops import in_one_loop
+
+COUNT_WHAT_IS_SENT = """() => {
+  const send = WebSocket.prototype.send
+  window.sent = 0
+  WebSocket.prototype.send = function (...all) { window.sent += 1; return send.apply(this, all) }
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +65,46 @@ def test_numbers_are_said_alike(blank: Page) -> None:
     for digits in (2, 3, 7):
         there = blank.evaluate("([values, digits]) => values.map(value => show(value, digits))", [values, digits])
         assert there == [show(value, digits) for value in values]
+
+
+def test_a_drag_does_not_wait_for_the_server(open_page: OpenPage) -> None:
+    page = open_page("/laboratory?experiment=importance_weights")
+    settled(page, "Laboratory")
+    slider = page.get_by_label("T tokens of a response")
+    slider.scroll_into_view_if_needed()
+    lab = page.locator(".lab")
+    expect(lab).to_have_attribute("data-draws", re.compile("[0-9]+"))
+    said = page.locator(".says").inner_text()
+    page.evaluate(COUNT_WHAT_IS_SENT)
+    box = slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] / 2, steps=10)
+    assert page.evaluate("window.sent") == 0, "nothing is sent while the hand is on the slider"
+    expect(page.locator(".says")).not_to_have_text(said)
+    assert page.locator(".says").inner_text().startswith("With T = ")
+    page.mouse.up()
+    page.wait_for_url("**at=T*")  # only then, so that the link can be passed on
+
+
+def test_a_hand_on_the_keyboard_is_enough(open_page: OpenPage) -> None:
+    page = open_page("/laboratory")
+    settled(page, "Laboratory")
+    page.get_by_role("link", name="Try it").nth(1).press("Enter")
+    expect(page.get_by_role("heading", name=EXPERIMENTS["rare_token"].claim)).to_be_visible()
+    page.get_by_role("button", name="about half").press("Enter")
+    expect(page.locator(".because").first).to_contain_text("No: 20 %.")
+    page.get_by_label("R its ratio").press("ArrowRight")
+    page.wait_for_url("**at=R*")
+    expect(page.locator(".slider output").nth(1)).not_to_have_text("200")
+    page.get_by_role("button", name="Reset").press("Enter")
+    expect(page.locator(".slider output").nth(1)).to_have_text("200")
+    page.wait_for_url(lambda address: "at=" not in address)
+
+
+def test_a_link_with_nonsense_shows_the_source_s_numbers(open_page: OpenPage) -> None:
+    page = open_page("/laboratory?experiment=rare_token&at=R:1e99,e:x,y:1,N:500")
+    expect(page.locator(".slider output")).to_have_text(["0.0001", "200", "0.2", "501"])
+    page = open_page("/laboratory?experiment=%3Cb%3E")
+    expect(page.get_by_text("There is no experiment '<b>'.")).to_be_visible()
