@@ -1,6 +1,7 @@
 """The laboratory: all experiments as claims, or one of them with the same picture drawn from a run."""
 
 import re
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -62,7 +63,7 @@ def _one(of: Experiment) -> None:
     with st.container(horizontal=True, gap="large"):
         for part in formula.split(r", \qquad"):
             st.latex(part, width="content")
-    experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=lambda values: _keep(of, values))
+    experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=_keeping(of))
     _from_a_run(of)
     st.caption(f"Source: {of.source}. In a terminal: `ratioscope lab {of.key}`. In Python: "
                f"`from ratioscope.analysis.laboratory import {of.key}`.")  # fmt: skip
@@ -82,13 +83,16 @@ def _start(of: Experiment) -> dict[str, float]:
     return found
 
 
-def _keep(of: Experiment, values: dict[str, float]) -> None:
-    """The sliders' values in the address, where they are not the source's."""
-    moved = {key: value for key, value in values.items() if value != of.paper[key]}
-    if moved:
-        st.query_params[_AT] = ",".join(f"{key}:{value:.6g}" for key, value in moved.items())
-    else:
-        st.query_params.pop(_AT, None)
+def _keeping(of: Experiment) -> Callable[[dict[str, float]], None]:
+    """What puts the sliders' values into the address, where they are not the source's."""
+    # A link to the page that one is on leaves Streamlit without the rest of the address when it calls back.
+    address = {key: st.query_params.get_all(key) for key in st.query_params if key != _AT}
+
+    def keep(values: dict[str, float]) -> None:
+        moved = [f"{key}:{value:.6g}" for key, value in values.items() if value != of.paper[key]]
+        st.query_params.from_dict(address | ({_AT: [",".join(moved)]} if moved else {}))
+
+    return keep
 
 
 def _from_a_run(of: Experiment) -> None:
