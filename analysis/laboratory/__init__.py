@@ -15,6 +15,7 @@ from ratioscope.analysis.laboratory.experiment import Experiment
 _ORDER = (
     "importance_weights",
     "rare_token",
+    "no_policy_near",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

@@ -41,6 +41,8 @@ class Slider:
     """Words to choose from instead of numbers; the function gets the place in them."""
     plays: bool = False
     """Whether it can be moved from its lowest to its highest position like a film."""
+    folded: bool = False
+    """Whether it is behind a fold, as a dot in a picture is dragged instead."""
 
     @property
     def stops(self) -> list[float]:
@@ -100,7 +102,10 @@ class Mark:
     labels: str = ""
     """Of dots: the words beside each."""
     moves: tuple[str, str] = ("", "")
-    """Of dots: the sliders that follow x and y when the (only) dot is dragged; "": none."""
+    """Of dots: the sliders that follow x and y when the dot is dragged, in a simplex the shares of its second and
+    third corner; "": none."""
+    strong: bool = False
+    """Of an area: whether it stands out against others."""
     centre: float | None = None
     """Of a map: the value without a colour; None: a scale from its least to its largest value."""
 

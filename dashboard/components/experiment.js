@@ -69,7 +69,10 @@ class Screen {
     this.cells = this.data.numbers.map(() => made("td"))
     const rows = this.data.numbers.map((number, place) =>
       made("tr", {}, made("td", {}, ...(number.colour ? [this.swatch(number.colour)] : []), number.words), this.cells[place]))
-    return made("div", { className: "side" }, ...this.hands.map(hand => hand.box),
+    const open = this.hands.filter((_, place) => !this.data.sliders[place].folded).map(hand => hand.box)
+    const folded = this.hands.filter((_, place) => this.data.sliders[place].folded).map(hand => hand.box)
+    const fold = folded.length ? [made("details", {}, made("summary", { textContent: "Move the dots by keyboard" }), ...folded)] : []
+    return made("div", { className: "side" }, ...open, ...fold,
       made("div", { className: "buttons" }, reset, ...tries),
       made("table", { className: "numbers" }, made("tbody", {}, ...rows)))
   }
@@ -195,7 +198,7 @@ class Frame {
     this.tip = made("div", { className: "hover", hidden: true })
     const entries = picture.marks.filter(mark => mark.name && mark.kind !== "map").map(mark => {
       const colour = screen.data.colours[mark.colour]
-      const swatch = made("i", { className: mark.dashed ? "dashed" : mark.kind === "dots" ? "dots" : "", style: `background:${colour};border-color:${colour};${mark.kind === "band" || mark.kind === "area" ? "opacity:.35" : ""}` })
+      const swatch = made("i", { className: mark.dashed ? "dashed" : mark.kind === "dots" ? "dots" : "", style: `background:${colour};border-color:${colour};${(mark.kind === "band" || mark.kind === "area") && !mark.strong ? "opacity:.35" : ""}` })
       return made("span", {}, swatch, mark.name)
     })
     this.box = made("figure", { className: "picture" }, made("figcaption", { textContent: picture.title }),
@@ -232,7 +235,7 @@ class Frame {
       this.y = this.scale(picture.y, "y", height - room.bottom, room.top)
     }
     const clip = `clip-${Math.round(Math.random() * 1e9)}`
-    const marks = picture.marks.map(mark => this.mark(mark))
+    const marks = picture.marks.map((mark, place) => this.mark(mark, place))
     const frame = `<rect class="frame" x="${room.left}" y="${room.top}" width="${across}" height="${up}"/>`
     const around = simplex ? this.triangle() : this.axes(across, up)
     const inside = simplex ? "" : ` clip-path="url(#${clip})"`
@@ -289,7 +292,7 @@ class Frame {
       .map(([x, y]) => [x.toFixed(1), Math.min(Math.max(y, -1e4), 1e4).toFixed(1)])
   }
 
-  mark(mark) {
+  mark(mark, order) {
     const colour = this.screen.data.colours[mark.colour]
     const xs = this.found[mark.x] ?? [], ys = this.found[mark.y] ?? []
     const { left, top } = this.room
@@ -306,13 +309,13 @@ class Frame {
       }
       case "area": {
         const edge = this.points(xs, ys)
-        return edge.length ? `<polygon points="${edge.map(at => at.join(",")).join(" ")}" fill="${colour}" fill-opacity=".22" stroke="${colour}"/>` : ""
+        return edge.length ? `<polygon points="${edge.map(at => at.join(",")).join(" ")}" fill="${colour}" fill-opacity="${mark.strong ? 0.7 : 0.22}" stroke="${colour}"${mark.strong ? ' stroke-width="3"' : ""}/>` : ""
       }
       case "dots": {
         const words = mark.labels ? this.found[mark.labels] ?? [] : []
         const handle = mark.moves.some(Boolean)
         return this.points(xs, ys).map(([x, y], place) =>
-          `<circle cx="${x}" cy="${y}" r="${handle ? 9 : 4}" fill="${colour}"${handle ? ' class="handle"' : ""}/>`
+          `<circle cx="${x}" cy="${y}" r="${handle ? 9 : 4}" fill="${colour}"${handle ? ` class="handle" data-mark="${order}"` : ""}/>`
           + (words[place] ? `<text x="${Number(x) + 8}" y="${Number(y) - 7}">${escaped(words[place])}</text>` : "")).join("")
       }
       case "bars": {
@@ -359,9 +362,8 @@ class Frame {
   }
 
   onGrab(event) {
-    const mark = this.picture.marks.find(mark => mark.moves.some(Boolean))
-    if (!mark || !event.target.classList.contains("handle")) return
-    this.held = mark
+    if (!event.target.classList.contains("handle")) return
+    this.held = this.picture.marks[event.target.dataset.mark]
     this.svg.setPointerCapture(event.pointerId)
   }
 
@@ -369,7 +371,8 @@ class Frame {
     const [x, y] = this.place(event)
     if (this.held) {
       const values = {}
-      const at = [this.x.back(x), this.y.back(y)]
+      let at = [this.x.back(x), this.y.back(y)]
+      if (this.picture.corners.length) at = shares(...at)
       this.held.moves.forEach((key, side) => {
         const slider = this.screen.data.sliders.find(slider => slider.key === key)
         if (slider) values[key] = slider.stops[nearest(slider.stops, at[side])]
@@ -431,6 +434,14 @@ function logarithmic(low, high, from, to) {
     return finer.filter(value => value >= low * 0.999 && value <= high * 1.001)
   }
   return scale
+}
+
+// Of the second and the third corner of the simplex, at the point or beside it.
+function shares(x, y) {
+  const third = y / Math.sqrt(0.75)
+  const all = [1 - x - third / 2, x - third / 2, third].map(share => Math.max(share, 0))
+  const sum = _sum(all)
+  return [all[1] / sum, all[2] / sum]
 }
 
 function nearest(list, value) {

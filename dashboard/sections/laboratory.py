@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ratioscope.dashboard.sections import ratios
+from ratioscope.dashboard.sections import drift, ratios
 from ratioscope.dashboard.sections.model import Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
@@ -32,4 +32,6 @@ MEETINGS = (
             lambda subject: ratios.lengths(subject)[:1], "sync_offset10-grpo-seed0"),
     Meeting("rare_token", "ratios", "Why does a small TV not help?",
             lambda subject: [ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
+    Meeting("no_policy_near", "drift", "Why can a clip around 1 not be met?",
+            drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
 )  # fmt: skip
