@@ -1,7 +1,8 @@
-"""Conservative policy iteration on tabular problems, where everything is exact (S4 4.4, 4.5).
+"""Conservative policy iteration on tabular problems, where everything is exact (S4 4.1 to 4.5).
 
 It mixes policies, not weights, which no network can; here are its step and the improvement that it is promised.
-`python -m ratioscope.trainer.laboratory` prints it on the problem of S4 4.1.1 and on a random one.
+`python -m ratioscope.analysis.laboratory.tabular` prints the numbers of S4 4.1.1, and the course of conservative policy
+iteration on that problem and on a random one.
 """
 
 from collections.abc import Callable, Iterator
@@ -104,12 +105,17 @@ def _terms(problem: Problem, policy: Array, candidate: Array) -> tuple[float, fl
     return float(problem.occupancy(policy) @ expected) / (1 - problem.gamma), float(np.abs(expected).max())
 
 
-def shifted_states(gamma: float = 0.9, loss: float = 5.0) -> Problem:
+def shifted_states(gamma: float = 0.9, loss: float = 100.0) -> Problem:
     """S4 4.1.1: a way to a state that an old policy hardly visits, and in which all depends on what is done there."""
     transition = np.zeros((3, 2, 3))
     transition[0, 0, 2] = transition[0, 1, 1] = 1
     transition[1:, :, 2] = 1
     return Problem(transition, np.array([[0.0, 0.0], [1.0, -loss], [0.0, 0.0]]), np.array([1.0, 0.0, 0.0]), gamma)
+
+
+def two_ways(there: float, wrong: float) -> Array:
+    """Return a policy of `shifted_states`: how often it goes to the second state, and does the wrong thing there."""
+    return np.array([[1 - there, there], [1 - wrong, wrong], [1.0, 0.0]])
 
 
 def random_problem(seed: int, states: int = 6, actions: int = 3, gamma: float = 0.9) -> Problem:
@@ -120,10 +126,19 @@ def random_problem(seed: int, states: int = 6, actions: int = 3, gamma: float = 
 
 
 def main() -> None:
-    """Print the course of two problems."""
-    for title, problem in (("S4 4.1.1", shifted_states()), ("a random problem", random_problem(0))):
-        print(f"{title}\n{'k':>5}  {'J':>9}  {'g':>9}  {'epsilon':>9}  {'alpha':>9}  {'promised':>9}  {'gained':>9}")
-        policy = np.full(problem.reward.shape, 1 / problem.reward.shape[1])
+    """Print the numbers of S4 4.1.1 and the course of two problems."""
+    problem, old, candidate = shifted_states(), two_ways(1e-4, 1e-3), two_ways(1, 1)
+    before, after = problem.performance(old), problem.performance(candidate)
+    promised, largest = _terms(problem, old, candidate)
+    rate = (1 - problem.gamma) ** 2 / (4 * problem.gamma) * promised / largest
+    print("S4 4.1.1: γ = 0.9, M = 100, η = 1e-4, η₂ = 1e-3")
+    print(f"J(π) {before:.4g}, J(π′) {after:.4g}; the surrogate promises {promised:+.8f}, what it ignores is worth "
+          f"{after - before - promised:+.8f}")  # fmt: skip
+    print(f"ε {largest:.4g}; the bound is largest at α* = {rate:.2g} of π′")
+    random = random_problem(0)
+    courses = (("S4 4.1.1 from π", problem, old), ("a random problem", random, np.full(random.reward.shape, 1 / 3)))
+    for title, problem, policy in courses:
+        print(f"\n{title}\n{'k':>5}  {'J':>9}  {'g':>9}  {'epsilon':>9}  {'alpha':>9}  {'promised':>9}  {'gained':>9}")
         for k, step in enumerate(conservative_policy_iteration(problem, policy)):
             if k & (k - 1) == 0:  # 0, 1, 2, 4, 8, ...
                 numbers = (step.performance, step.improvement, step.largest, step.rate, step.promised, step.gained)

@@ -5,13 +5,14 @@ from itertools import islice, product
 import numpy as np
 import pytest
 
-from ratioscope.trainer.laboratory import (
+from ratioscope.analysis.laboratory.tabular import (
     bound,
     conservative_policy_iteration,
     greedy,
     main,
     random_problem,
     shifted_states,
+    two_ways,
 )
 
 SEEDS = range(20)
@@ -37,14 +38,14 @@ def test_values_and_occupancy_are_the_sums_over_time_that_define_them(seed: int)
 
 def test_the_numbers_of_the_papers_example() -> None:
     """S4 4.1.1 in closed form: J = eta gamma (1 - eta2 (1 + M)), d(s1) = (1 - gamma) gamma eta."""
-    eta, eta2, loss, gamma = 0.3, 0.1, 5.0, 0.9
-    problem, policy = shifted_states(gamma, loss), np.array([[1 - eta, eta], [1 - eta2, eta2], [1.0, 0.0]])
-    value = 1 - eta2 * (1 + loss)
-    assert problem.performance(policy) == pytest.approx(eta * gamma * value)
-    assert problem.advantage(policy)[0, 1] == pytest.approx((1 - eta) * gamma * value)
-    assert problem.advantage(policy)[1, 1] == pytest.approx(-(1 + loss) * (1 - eta2))
-    assert problem.occupancy(policy)[1] == pytest.approx((1 - gamma) * gamma * eta)
-    assert problem.performance(np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])) == pytest.approx(-gamma * loss)
+    for eta, eta2, loss, gamma in ((1e-4, 1e-3, 100.0, 0.9), (0.3, 0.1, 5.0, 0.9)):
+        problem, policy = shifted_states(gamma, loss), two_ways(eta, eta2)
+        value = 1 - eta2 * (1 + loss)
+        assert problem.performance(policy) == pytest.approx(eta * gamma * value)
+        assert problem.advantage(policy)[0, 1] == pytest.approx((1 - eta) * gamma * value)
+        assert problem.advantage(policy)[1, 1] == pytest.approx(-(1 + loss) * (1 - eta2))
+        assert problem.occupancy(policy)[1] == pytest.approx((1 - gamma) * gamma * eta)
+        assert problem.performance(two_ways(1, 1)) == pytest.approx(-gamma * loss)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -73,15 +74,15 @@ def test_it_never_gets_worse_and_ends_at_the_best_of_all_policies(seed: int) -> 
 
 def test_a_candidate_that_loses_everything_gains_where_little_of_it_is_taken() -> None:
     """S4 4.1.1: the surrogate promises a gain of a policy that goes to the second state and loses there."""
-    problem = shifted_states(loss=5.0)
-    policy = np.array([[0.95, 0.05], [0.99, 0.01], [1.0, 0.0]])
-    candidate = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    step = next(conservative_policy_iteration(problem, policy, lambda advantage: candidate))
+    problem, candidate = shifted_states(loss=5.0), two_ways(1, 1)
+    step = next(conservative_policy_iteration(problem, two_ways(0.05, 0.01), lambda advantage: candidate))
     assert step.improvement == pytest.approx(0.9 * (0.95 * 0.94 - 0.05 * 6 * 0.99))
-    assert step.gained >= step.promised > 0 > problem.performance(candidate) - problem.performance(policy)
+    assert step.gained >= step.promised > 0 > problem.performance(candidate) - problem.performance(two_ways(0.05, 0.01))
 
 
-def test_it_prints_its_course(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_the_sources_numbers_and_two_courses(capsys: pytest.CaptureFixture[str]) -> None:
     main()
     printed = capsys.readouterr().out
-    assert "S4 4.1.1" in printed and "promised" in printed and len(printed.splitlines()) > 20
+    for number in ("8.091e-05", "-90", "+0.79993818", "-90.80001909", "100.9", "2.2e-05"):
+        assert number in printed
+    assert printed.count("promised") == 2 and len(printed.splitlines()) > 20
