@@ -16,6 +16,7 @@ _ORDER = (
     "importance_weights",
     "rare_token",
     "no_policy_near",
+    "surrogate",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}
