@@ -17,6 +17,7 @@ _ORDER = (
     "rare_token",
     "no_policy_near",
     "surrogate",
+    "filter_bias",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

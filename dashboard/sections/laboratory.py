@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 from ratioscope.dashboard.sections import drift, ratios
 from ratioscope.dashboard.sections.model import Piece
+from ratioscope.analysis.staleness import filters
+from ratioscope.analysis.what_if import load_tokens
+from ratioscope.dashboard.sections import ratios, staleness
+from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
 
@@ -12,6 +16,9 @@ PAGE = Page(
     "laboratory", "Laboratory", "What does the theory say, and how does it feel?", 300, ":material/science:",
     own=True, group="Theory",
 )  # fmt: skip
+
+
+_FILTERED_TOKENS = 50_000
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,13 @@ class Meeting:
     """A sample run in which it is plain."""
 
 
+def _filtered(subject: Subject) -> list[Piece]:
+    """What S0's filter of stale tokens would make of the staleness of a run's latest tokens."""
+    tokens = subject.compute(load_tokens, *subject.window(_FILTERED_TOKENS).steps)
+    found = filters.effect(tokens, "epsilon_stale", subject.opened.limits.epsilon_stale)
+    return [Paragraph(filters.filter_sentence(found)), staleness.filtered(found)]
+
+
 MEETINGS = (
     Meeting("importance_weights", "ratios", "Why do weights of whole responses not average out?",
             lambda subject: ratios.lengths(subject)[:1], "sync_offset10-grpo-seed0"),
@@ -36,4 +50,6 @@ MEETINGS = (
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",
             lambda subject: [drift.distances(subject)], "sync_interval20-reinforce-seed0"),
+    Meeting("filter_bias", "staleness", "Does a filter of stale data make it fresh?", _filtered,
+            "sync_interval20-reinforce-lr0.0003-seed0"),
 )  # fmt: skip
