@@ -17,6 +17,7 @@ _ORDER = (
     "rare_token",
     "no_policy_near",
     "surrogate",
+    "data_age",
     "filter_bias",
 )
 

@@ -50,6 +50,8 @@ MEETINGS = (
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",
             lambda subject: [drift.distances(subject)], "sync_interval20-reinforce-seed0"),
+    Meeting("data_age", "staleness", "How old are my data, and why?",
+            staleness.ages, "sync_interval20-grpo-seed0"),
     Meeting("filter_bias", "staleness", "Does a filter of stale data make it fresh?", _filtered,
             "sync_interval20-reinforce-lr0.0003-seed0"),
 )  # fmt: skip
