@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ratioscope.dashboard.sections import drift, ratios
-from ratioscope.dashboard.sections.model import Piece
 from ratioscope.analysis.staleness import filters
 from ratioscope.analysis.what_if import load_tokens
-from ratioscope.dashboard.sections import ratios, staleness
+from ratioscope.dashboard.sections import drift, ratios, staleness
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
