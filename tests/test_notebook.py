@@ -1,6 +1,6 @@
-"""The notebook of the docs runs, and what is written in it is what comes out.
+"""The notebooks of the docs run, and what is written in them is what comes out.
 
-`python -m tests.test_notebook` runs it and writes its outputs anew, with the figures as images for those who only read.
+`python -m tests.test_notebook` runs them and writes their outputs anew, with figures as images for those who only read.
 """
 
 import os
@@ -13,11 +13,12 @@ import pytest
 from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[1] / "docs"
-NOTEBOOK = DOCS / "notebook.ipynb"
+NOTEBOOKS = {DOCS / "notebook.ipynb": 2, DOCS / "laboratory.ipynb": 1}
+"""With the number of their figures."""
 
 
-def executed() -> Any:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+def executed(path: Path) -> Any:
+    notebook = nbformat.read(path, as_version=4)
     return NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(DOCS)}}).execute()
 
 
@@ -32,14 +33,16 @@ def said(notebook: Any) -> list[str]:
     return texts
 
 
-def test_the_notebook_says_what_is_written_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_says_what_is_written_in_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")
-    stored = nbformat.read(NOTEBOOK, as_version=4)
-    assert said(executed()) == said(stored)
-    assert said(stored).count("a figure") == 2
+    stored = nbformat.read(path, as_version=4)
+    assert said(executed(path)) == said(stored)
+    assert said(stored).count("a figure") == NOTEBOOKS[path]
 
 
 if __name__ == "__main__":
     os.environ["PLOTLY_RENDERER"] = "plotly_mimetype+png"
-    nbformat.write(executed(), NOTEBOOK)
+    for each in NOTEBOOKS:
+        nbformat.write(executed(each), each)
     sys.exit()

@@ -43,7 +43,7 @@ MEETINGS = (
     Meeting("importance_weights", "ratios", "Why do weights of whole responses not average out?",
             lambda subject: ratios.lengths(subject)[:1], "sync_offset10-grpo-seed0"),
     Meeting("rare_token", "ratios", "Why does a small TV not help?",
-            lambda subject: [ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
+            lambda subject: [drift.distances(subject), ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
     Meeting("no_policy_near", "drift", "Why can a clip around 1 not be met?",
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",

@@ -20,6 +20,7 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.frameworks.presets import PRESETS as FRAMEWORK_PRESETS
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
+from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, divergences, learning, theory, total_variation, weights
 from ratioscope.dashboard.assistant.tools import TOOLS
@@ -238,6 +239,11 @@ def _presets() -> str:
     return _terms(rows)
 
 
+def _experiments() -> str:
+    rows = ((each.claim, each.source, f"`ratioscope lab {key}`") for key, each in EXPERIMENTS.items())
+    return _table(("claim", "where", "play with it here"), rows)
+
+
 def _frameworks() -> str:
     rows = ((each.title, f"{each.repository} {each.version}", f"`{each.files}`") for each in FRAMEWORKS.values())
     return _table(("framework", "release or snapshot", "files"), rows)
@@ -436,6 +442,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "assistant tools": _tools,
     "tables": _tables,
     "rooms": _rooms,
+    "experiments": _experiments,
     "frameworks": _frameworks,
     "held": _held,
     "framework presets": _framework_presets,

@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_a_screen_is_read_once(of: Experiment) -> None:
     coloured = set(_COLOUR.findall(of.formula))
     used = {mark.colour for picture in of.pictures for mark in picture.marks} | {number.colour for number in of.numbers}
     assert coloured <= used, "a symbol has the colour of its curve"
+
+
+def test_docs_name_experiments_that_are_there() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    named = re.findall(r"ratioscope lab ([a-z_]+)", "".join(map(Path.read_text, docs.rglob("*.md"))))
+    assert set(named) == set(EXPERIMENTS)
 
 
 def test_a_wrong_number_is_one_sentence() -> None:
