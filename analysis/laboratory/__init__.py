@@ -15,6 +15,7 @@ from ratioscope.analysis.laboratory.experiment import Experiment
 _ORDER = (
     "importance_weights",
     "rare_token",
+    "one_token",
     "no_policy_near",
     "surrogate",
     "data_age",

@@ -42,7 +42,7 @@ class Slider:
     plays: bool = False
     """Whether it can be moved from its lowest to its highest position like a film."""
     folded: bool = False
-    """Whether it is behind a fold, as a dot in a picture is dragged instead."""
+    """Whether it is behind a fold: it matters less, or a dot in a picture is dragged instead."""
 
     @property
     def stops(self) -> list[float]:
@@ -69,6 +69,8 @@ class Number:
     words: str
     colour: Colour | Literal[""] = ""
     percent: bool = False
+    undefined: bool = False
+    """Whether it may be undefined, not a number."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Screen {
       made("tr", {}, made("td", {}, ...(number.colour ? [this.swatch(number.colour)] : []), number.words), this.cells[place]))
     const open = this.hands.filter((_, place) => !this.data.sliders[place].folded).map(hand => hand.box)
     const folded = this.hands.filter((_, place) => this.data.sliders[place].folded).map(hand => hand.box)
-    const fold = folded.length ? [made("details", {}, made("summary", { textContent: "Move the dots by keyboard" }), ...folded)] : []
+    const fold = folded.length ? [made("details", {}, made("summary", { textContent: "More sliders" }), ...folded)] : []
     return made("div", { className: "side" }, ...open, ...fold,
       made("div", { className: "buttons" }, reset, ...tries),
       made("table", { className: "numbers" }, made("tbody", {}, ...rows)))
@@ -348,11 +348,14 @@ class Frame {
     const centre = mark.centre
     const span = centre === null ? largest - low : Math.max(largest - centre, centre - low)
     return cells.map((value, place) => {
-      if (!Number.isFinite(value)) return ""
+      const column = place % columns
+      if (!Number.isFinite(value) || (column > 0 && cells[place - 1] === value)) return ""
+      let count = 1 // neighbours of the same value are one rectangle
+      while (column + count < columns && cells[place + count] === value) count += 1
       const strength = span ? (centre === null ? (value - low) / span : Math.abs(value - centre) / span) : 0
       const colour = centre !== null && value < centre ? this.screen.data.colours.vermilion : this.screen.data.colours.blue
-      const x = left + (place % columns) * wide, y = this.size.height - bottom - (Math.floor(place / columns) + 1) * high
-      return `<rect x="${x.toFixed(1)}" y="${y.toFixed(1)}" width="${(wide + 0.5).toFixed(1)}" height="${(high + 0.5).toFixed(1)}" fill="${colour}" fill-opacity="${(0.9 * strength).toFixed(3)}"/>`
+      const x = left + column * wide, y = this.size.height - bottom - (Math.floor(place / columns) + 1) * high
+      return `<rect x="${x.toFixed(1)}" y="${y.toFixed(1)}" width="${(count * wide + 0.1).toFixed(1)}" height="${(high + 0.1).toFixed(1)}" shape-rendering="crispEdges" fill="${colour}" fill-opacity="${(0.9 * strength).toFixed(3)}"/>`
     }).join("")
   }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ratioscope.analysis.staleness import filters
 from ratioscope.analysis.what_if import load_tokens
-from ratioscope.dashboard.sections import drift, ratios, staleness
+from ratioscope.dashboard.sections import clipping, drift, ratios, staleness
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
@@ -44,6 +44,9 @@ MEETINGS = (
             lambda subject: ratios.lengths(subject)[:1], "sync_offset10-grpo-seed0"),
     Meeting("rare_token", "ratios", "Why does a small TV not help?",
             lambda subject: [drift.distances(subject), ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
+    Meeting("one_token", "clipping", "Why is a token stopped that has not moved?",
+            lambda subject: clipping.who_drives(subject, subject.window()),
+            "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("no_policy_near", "drift", "Why can a clip around 1 not be met?",
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",

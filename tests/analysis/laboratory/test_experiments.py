@@ -23,7 +23,9 @@ def test_what_is_drawn_is_computed(of: Experiment) -> None:
     assert list(inspect.signature(of.compute).parameters) == [slider.key for slider in of.sliders]
     assert 2 <= sum(not slider.folded for slider in of.sliders) <= 5
     assert 0 <= of.question.right < len(of.question.answers)
-    shown = {number.key for number in of.numbers}
+    shown, defined = (
+        {number.key for number in of.numbers if not number.undefined or all_of} for all_of in (True, False)
+    )
     marks = [mark for picture in of.pictures for mark in picture.marks]
     named = {key for mark in marks for key in (mark.x, mark.y, mark.other, mark.labels)}
     ends = {end for picture in of.pictures for axis in (picture.x, picture.y) for end in (axis.low, axis.high)}
@@ -34,7 +36,7 @@ def test_what_is_drawn_is_computed(of: Experiment) -> None:
         for key, value in found.items():
             each = value if isinstance(value, list) else [value]
             numbers = [number for number in each if not isinstance(number, str)]
-            assert all(math.isfinite(number) or key not in shown for number in numbers), f"{where}: {key}"
+            assert all(math.isfinite(number) or key not in defined for number in numbers), f"{where}: {key}"
         for mark in marks:
             if mark.kind not in ("rule", "map"):
                 assert len(found[mark.x]) == len(found[mark.y]), f"{where}: {mark}"
