@@ -16,8 +16,9 @@ _ORDER = (
     "importance_weights",
     "rare_token",
     "one_token",
-    "no_policy_near",
     "surrogate",
+    "wrong_arm",
+    "no_policy_near",
     "data_age",
     "filter_bias",
 )

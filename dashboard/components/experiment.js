@@ -303,6 +303,15 @@ class Frame {
         const dash = mark.dashed ? ' stroke-dasharray="6 4"' : ""
         return path.length ? `<polyline points="${path.map(at => at.join(",")).join(" ")}" fill="none" stroke="${colour}" stroke-width="2.2" stroke-linejoin="round"${dash}/>` : ""
       }
+      case "arrows": {
+        const ends = this.points(xs, ys).map(at => at.map(Number))
+        return _range(0, ends.length - 1, 2).map(place => {
+          const [[fromX, fromY], [toX, toY]] = ends.slice(place, place + 2)
+          const turn = Math.atan2(toY - fromY, toX - fromX)
+          const head = [2.6, -2.6].map(by => `${(toX + 5 * Math.cos(turn + by)).toFixed(1)},${(toY + 5 * Math.sin(turn + by)).toFixed(1)}`)
+          return `<polyline points="${fromX},${fromY} ${toX},${toY} ${head[0]} ${toX},${toY} ${head[1]}" fill="none" stroke="${colour}" stroke-width="1.3"/>`
+        }).join("")
+      }
       case "band": {
         const edge = [...this.points(xs, ys), ...this.points(xs, this.found[mark.other]).reverse()]
         return edge.length ? `<polygon points="${edge.map(at => at.join(",")).join(" ")}" fill="${colour}" fill-opacity=".22"/>` : ""

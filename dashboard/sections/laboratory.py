@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ratioscope.analysis.staleness import filters
 from ratioscope.analysis.what_if import load_tokens
-from ratioscope.dashboard.sections import clipping, drift, ratios, staleness
+from ratioscope.dashboard.sections import clipping, drift, learning, ratios, staleness
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
@@ -47,6 +47,8 @@ MEETINGS = (
     Meeting("one_token", "clipping", "Why is a token stopped that has not moved?",
             lambda subject: clipping.who_drives(subject, subject.window()),
             "sync_interval5_mixture4-rec_oneside_is-seed0"),
+    Meeting("wrong_arm", "overview", "Why does more training on old data not find the best?",
+            lambda subject: learning.curves(subject)[:1], "offline-reinforce-seed0"),
     Meeting("no_policy_near", "drift", "Why can a clip around 1 not be met?",
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",
