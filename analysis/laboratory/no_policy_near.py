@@ -1,9 +1,8 @@
 """Trust regions around several versions of the policy, which may have nothing in common (S0 Observation 3.1)."""
 
 from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import percent, show, steps
+from ratioscope.analysis.laboratory.tools import across, percent, show, steps, upwards
 
-HEIGHT = 0.75**0.5
 _CORNERS = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 _ROUNDING = 1e-9
 """Areas that touch in a point do so in floating point as well."""
@@ -69,16 +68,6 @@ def area(corners: list[list[float]]) -> float:
         other = corners[place]
         found = found + one[1] * other[2] - other[1] * one[2]
     return abs(found)
-
-
-def across(points: list[list[float]]) -> list[float]:
-    """Their x in the simplex with the corners (0, 0), (1, 0), (.5, .87)."""
-    return [point[1] + point[2] / 2 for point in points]
-
-
-def upwards(points: list[list[float]]) -> list[float]:
-    """Their y."""
-    return [point[2] * HEIGHT for point in points]
 
 
 def compute(

@@ -67,3 +67,13 @@ def mean(values: list[float]) -> float:
 def percent(share: float) -> str:
     """Say a share, 0 to 1, in percent."""
     return f"{show(100 * share, 2)} %"
+
+
+def across(shares: list[list[float]]) -> list[float]:
+    """Their x in the simplex with the corners (0, 0), (1, 0) and (½, √¾), from the shares of the corners."""
+    return [point[1] + point[2] / 2 for point in shares]
+
+
+def upwards(shares: list[list[float]]) -> list[float]:
+    """Their y in that simplex."""
+    return [point[2] * math.sqrt(0.75) for point in shares]

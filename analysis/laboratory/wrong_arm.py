@@ -6,9 +6,8 @@ Everything is exact, in the limit of many responses. The algorithms are those of
 import math
 
 from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import exp, percent, show
+from ratioscope.analysis.laboratory.tools import across, exp, percent, show, upwards
 
-HEIGHT = 0.75**0.5
 ALGORITHMS = (
     "reinforce",
     "rec_oneside_nois",
@@ -113,16 +112,6 @@ def arrows(algorithm: float, data: list[float], rewards: list[float]) -> list[li
                 found.append(policy)
                 found.append([policy[arm] + _ARROW * moved[arm] / size for arm in range(3)])
     return found
-
-
-def across(policies: list[list[float]]) -> list[float]:
-    """Their x in the simplex."""
-    return [policy[1] + policy[2] / 2 for policy in policies]
-
-
-def upwards(policies: list[list[float]]) -> list[float]:
-    """Their y."""
-    return [policy[2] * HEIGHT for policy in policies]
 
 
 def compute(algorithm: float, m: float, step: float, r2: float, second: float, third: float) -> Values:
@@ -247,7 +236,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     question=Question(
-        "The arms pay 0, .8 and 1; the data have 30, 60 and 10 % of them. Where does REINFORCE end on these data?",
+        "The arms pay 0, .8 and 1; the data have 30%, 60% and 10% of them. Where does REINFORCE end on these data?",
         ("arm 3, which pays most", "arm 2, which the data have most", "at a mixture like the data"),
         right=1,
         because="The push on arm 2 is .6 × .22 = .132, that on arm 3 only .1 × .42 = .042, in every step. Of random "
