@@ -21,6 +21,7 @@ _ORDER = (
     "no_policy_near",
     "data_age",
     "filter_bias",
+    "interval",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

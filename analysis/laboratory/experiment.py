@@ -87,18 +87,18 @@ class Axis:
 class Mark:
     """What is drawn of some values of the function.
 
-    line, dots and bars have x and y, arrows where each begins and ends in turn, a band x, y and its other edge, an area
-    the corners x and y of what is filled. A rule is one number, x upright or y level. A map has the values of its cells
-    row by row from the lowest y, over the whole frame. Empty lists draw nothing.
+    line, dots and bars have x and y, arrows where each begins and ends in turn, a band and upright spans x, y and the
+    other edge, an area the corners x and y of what is filled. A rule is one number, x upright or y level. A map has the
+    values of its cells row by row from the lowest y, over the whole frame. Empty lists draw nothing.
     """
 
-    kind: Literal["line", "dots", "arrows", "band", "area", "bars", "rule", "map"]
+    kind: Literal["line", "dots", "arrows", "band", "spans", "area", "bars", "rule", "map"]
     name: str
     """In the legend; "": not there."""
     x: str = ""
     y: str = ""
     other: str = ""
-    """Of a band: its other edge. Of a map: the number of its columns."""
+    """Of a band and of spans: the other edge. Of a map: the number of its columns."""
     colour: Colour = "blue"
     dashed: bool = False
     labels: str = ""

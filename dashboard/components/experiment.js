@@ -316,6 +316,10 @@ class Frame {
         const edge = [...this.points(xs, ys), ...this.points(xs, this.found[mark.other]).reverse()]
         return edge.length ? `<polygon points="${edge.map(at => at.join(",")).join(" ")}" fill="${colour}" fill-opacity=".22"/>` : ""
       }
+      case "spans": {
+        const ends = this.points(xs, this.found[mark.other])
+        return this.points(xs, ys).map(([x, y], place) => `<line x1="${x}" x2="${x}" y1="${y}" y2="${ends[place]?.[1]}" stroke="${colour}" stroke-width="2.5"/>`).join("")
+      }
       case "area": {
         const edge = this.points(xs, ys)
         return edge.length ? `<polygon points="${edge.map(at => at.join(",")).join(" ")}" fill="${colour}" fill-opacity="${mark.strong ? 0.7 : 0.22}" stroke="${colour}"${mark.strong ? ' stroke-width="3"' : ""}/>` : ""

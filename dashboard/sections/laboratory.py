@@ -57,4 +57,6 @@ MEETINGS = (
             staleness.ages, "sync_interval20-grpo-seed0"),
     Meeting("filter_bias", "staleness", "Does a filter of stale data make it fresh?", _filtered,
             "sync_interval20-reinforce-lr0.0003-seed0"),
+    Meeting("interval", "ratios", "Why is a metric marked as unreliable?",
+            lambda subject: [ratios.rests_on(subject), ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
 )  # fmt: skip
