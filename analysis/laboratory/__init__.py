@@ -22,6 +22,7 @@ _ORDER = (
     "data_age",
     "filter_bias",
     "interval",
+    "engine_or_age",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

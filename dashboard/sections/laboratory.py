@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ratioscope.analysis.staleness import filters
 from ratioscope.analysis.what_if import load_tokens
 from ratioscope.dashboard.sections import clipping, drift, learning, ratios, staleness
+from ratioscope.dashboard.sections import drift, engine, ratios, staleness
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
@@ -59,4 +60,6 @@ MEETINGS = (
             "sync_interval20-reinforce-lr0.0003-seed0"),
     Meeting("interval", "ratios", "Why is a metric marked as unreliable?",
             lambda subject: [ratios.rests_on(subject), ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
+    Meeting("engine_or_age", "engine", "Is it the engine or the age of the data?",
+            engine.parts, "mismatch-grpo-seed0"),
 )  # fmt: skip
