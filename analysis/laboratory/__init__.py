@@ -23,6 +23,7 @@ _ORDER = (
     "filter_bias",
     "interval",
     "engine_or_age",
+    "noise",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

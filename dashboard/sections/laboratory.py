@@ -8,6 +8,8 @@ from ratioscope.analysis.what_if import load_tokens
 from ratioscope.dashboard.sections import clipping, drift, learning, ratios, staleness
 from ratioscope.dashboard.sections import drift, engine, ratios, staleness
 from ratioscope.dashboard.sections.model import Paragraph, Piece
+from ratioscope.dashboard.sections import drift, ratios, variance
+from ratioscope.dashboard.sections.model import Piece
 from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject
 
@@ -62,4 +64,10 @@ MEETINGS = (
             lambda subject: [ratios.rests_on(subject), ratios.variance(subject)], "sync_interval20-reinforce-seed0"),
     Meeting("engine_or_age", "engine", "Is it the engine or the age of the data?",
             engine.parts, "mismatch-grpo-seed0"),
+    Meeting("noise", "variance", "Is the batch too small, or is the gradient biased?",
+            lambda subject: [
+                piece
+                for estimator in variance.estimators(subject)[:1]
+                for piece in variance.lemma(subject, variance.probes(subject, estimator), 0.01, 1.0)
+            ], "mismatch-grpo-seed0"),
 )  # fmt: skip
