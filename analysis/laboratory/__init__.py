@@ -24,6 +24,7 @@ _ORDER = (
     "interval",
     "engine_or_age",
     "noise",
+    "improvement",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

@@ -70,4 +70,6 @@ MEETINGS = (
                 for estimator in variance.estimators(subject)[:1]
                 for piece in variance.lemma(subject, variance.probes(subject, estimator), 0.01, 1.0)
             ], "mismatch-grpo-seed0"),
+    Meeting("improvement", "drift", "Why does the bound certify nothing although every batch improves?",
+            lambda subject: drift.bound(subject)[:2], "sync_interval20-grpo-seed0"),
 )  # fmt: skip
