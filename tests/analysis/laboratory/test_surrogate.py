@@ -36,6 +36,8 @@ def test_every_setting_is_that_of_an_exact_problem() -> None:
         assert found["promised"] == pytest.approx(promised, rel=1e-6, abs=1e-12)
         assert found["gained"] == pytest.approx(gained, rel=1e-6, abs=1e-12)
         assert found["bound"] == pytest.approx(bound(problem, old, new, rate), rel=1e-6, abs=1e-12)
+        mean_tv = problem.occupancy(old) @ np.abs(new - old).sum(axis=1) / 2
+        assert found["careful_mean"] == pytest.approx(found["careful"] * mean_tv, rel=1e-9)
         assert found["alpha_bound"] == pytest.approx(cpi_step(found["g"], found["largest"], at["gamma"]))
         if found["g"] > 0:
             rates = np.linspace(0, 1, 20_001)
@@ -65,7 +67,7 @@ def test_the_question() -> None:
 
 def test_the_bound_holds_in_a_thousand_random_problems_and_is_never_near() -> None:
     """S4 eq. 59 and 60 for any candidate and share; 48 and 53 to rounding."""
-    times = []
+    times, times_mean = [], []
     for seed in range(1000):
         rng, problem = any_problem(seed)
         old, new, rate = a_policy(rng, problem), a_policy(rng, problem), float(rng.uniform())
@@ -78,7 +80,12 @@ def test_the_bound_holds_in_a_thousand_random_problems_and_is_never_near() -> No
         penalty = promised - bound(problem, old, new, rate)
         assert abs(ignored) <= np.abs(shift).sum() * rate * np.abs(expected).max() / (1 - problem.gamma) + 1e-9
         assert gained >= promised - penalty - 1e-9
+        with_mean = penalty * problem.occupancy(old) @ np.abs(new - old).sum(axis=1) / 2
+        assert abs(ignored) <= with_mean + 1e-9
         if penalty > 1e-6:
             times.append(penalty / abs(ignored))
+            times_mean.append(with_mean / abs(ignored))
     assert min(times) > 2
     assert np.median(times) > 200
+    assert min(times_mean) > 2
+    assert np.median(times_mean) > 100
