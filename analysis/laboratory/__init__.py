@@ -20,11 +20,11 @@ _ORDER = (
     "wrong_arm",
     "no_policy_near",
     "data_age",
+    "noise",
+    "improvement",
     "filter_bias",
     "interval",
     "engine_or_age",
-    "noise",
-    "improvement",
 )
 
 EXPERIMENTS: dict[str, Experiment] = {name: import_module(f"{__name__}.{name}").EXPERIMENT for name in _ORDER}

@@ -103,7 +103,7 @@ def _from_a_run(of: Experiment) -> None:
         st.subheader("The same in a run", anchor=False)
         asked = [run for run in (*state.chosen_ids()[:1], meeting.run) if run in known]
         if not asked:
-            st.caption(f"Open a run to see it there, or make one in which it is plain: `ratioscope train --sample {meeting.run}`.")
+            st.caption(f"Open a run, or make one in which it is plain: `ratioscope train --sample {meeting.run}`.")
             continue
         found: list[Piece] = []
         for name in asked:
