@@ -83,7 +83,7 @@ def compute(alpha: float, eta: float, M: float, gamma: float) -> Values:
     else:
         says = f"At α = {show(alpha)} the surrogate promises {_signed(promised)}; the truth is {_signed(gained)}. "
         if gained < 0:
-            says = says + f"J falls from α = {show(g / actual)} on; the bound allows less than {show(g / feared)}."
+            says = says + f"Beyond α = {show(g / actual)} a step loses; the bound allows less than {show(g / feared)}."
         elif bound > 0:
             says = says + f"The bound guarantees {_signed(bound)}."
         else:
@@ -183,7 +183,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     question=Question(
-        "The surrogate promises a gain for every share of π′. What share may be taken before J falls?",
+        "The surrogate promises a gain for every share of π′. What share may be taken before the step loses?",
         ("nearly all of it", "about a tenth", "less than 1%"),
         right=2,
         because="The gain grows with α, the loss with α²: beyond α = .0088 the loss is larger.",
