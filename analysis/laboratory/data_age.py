@@ -2,8 +2,8 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import percent, show, steps, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import in_percent, show, steps, uniforms
 
 BATCHES = 24
 DRAWN = 4
@@ -81,7 +81,7 @@ def compute(m: float, n: float, max_lag: float, gamma: float, sigma: float) -> V
         advice = f"Hardly a response is older than {show(max_lag)} updates."
     else:
         advice = (
-            f"Dropping what is older than {show(max_lag)} updates keeps {percent(share)}, "
+            f"Dropping what is older than {show(max_lag)} updates keeps {in_percent(share)}, "
             + f"of {show(lengths / share)} tokens instead of {show(mean_length)}."
         )
     if share <= 1 - FEW and fits >= 0:
@@ -114,7 +114,7 @@ def compute(m: float, n: float, max_lag: float, gamma: float, sigma: float) -> V
         "reward": rewards / share if share > 0 else 0.0,
         "reward_all": 1 / (1 + gamma),
         "says": f"A token is {show((every - 1) / 2 + ahead + writing)} updates old in the mean; "
-        + f"{percent(mass)} of the tokens are of the version that began. {advice}",
+        + f"{in_percent(mass)} of the tokens are of the version that began. {advice}",
     }
 
 
@@ -141,44 +141,44 @@ EXPERIMENT = Experiment(
         Slider("sigma", "σ", "chance of a switch to new weights, per token", 0, 0.5, 0.05, step=0.01),
     ),
     numbers=(
-        Number("mass", "tokens of the version that began", "blue", percent=True),
-        Number("age", "mean age of a token, updates"),
-        Number("syncs", "of it by the sync", "sky"),
-        Number("queue", "in the queue", "amber"),
-        Number("writing", "while it is written"),
-        Number("share", "kept responses", "green", percent=True),
-        Number("length", "their mean length"),
-        Number("length_all", "of all"),
-        Number("reward", "their mean reward"),
-        Number("reward_all", "of all"),
+        Meter("mass", "tokens of the version that began", "blue", percent=True),
+        Meter("age", "mean age of a token, updates"),
+        Meter("syncs", "of it by the sync", "sky"),
+        Meter("queue", "in the queue", "amber"),
+        Meter("writing", "while it is written"),
+        Meter("share", "kept responses", "green", percent=True),
+        Meter("length", "their mean length"),
+        Meter("length_all", "of all"),
+        Meter("reward", "their mean reward"),
+        Meter("reward_all", "of all"),
     ),
     pictures=(
         Picture(
             "Age of responses when they are trained on",
-            Axis("batch, l", -0.7, 23.7),
-            Axis("age in updates", 0, "top"),
+            Ruler("batch, l", -0.7, 23.7),
+            Ruler("age in updates", 0, "top"),
             (
-                Mark("bars", "sync", "batches", "bases", colour="sky"),
-                Mark("bars", "queue", "batches", "queued", colour="amber"),
-                Mark("dots", "kept", "kept_x", "kept_y", colour="green"),
-                Mark("dots", "dropped", "dropped_x", "dropped_y", colour="vermilion"),
-                Mark("rule", "max_lag", y="max_lag", colour="grey"),
+                Layer("bars", "sync", "batches", "bases", colour="sky"),
+                Layer("bars", "queue", "batches", "queued", colour="amber"),
+                Layer("dots", "kept", "kept_x", "kept_y", colour="green"),
+                Layer("dots", "dropped", "dropped_x", "dropped_y", colour="vermilion"),
+                Layer("rule", "max_lag", y="max_lag", colour="grey"),
             ),
         ),
         Picture(
             "Tokens of the version that began the response",
-            Axis("chance of a switch per token, σ", 0, 0.5),
-            Axis("share of the tokens", 0, 1),
+            Ruler("chance of a switch per token, σ", 0, 0.5),
+            Ruler("share of the tokens", 0, 1),
             (
-                Mark("line", "share", "sigmas", "masses", colour="blue"),
-                Mark("dots", "", "dot_x", "dot_y", colour="blue", moves=("sigma", "")),
+                Layer("line", "share", "sigmas", "masses", colour="blue"),
+                Layer("dots", "", "dot_x", "dot_y", colour="blue", moves=("sigma", "")),
             ),
         ),
     ),
-    question=Question(
-        "Responses have 100 tokens in the mean (γ = .99). New weights switch in at 5 % of the tokens. "
+    question=Guess(
+        "Responses have 100 tokens in the mean (γ = .99). New weights switch in at 5% of the tokens. "
         "What share is of the version that began?",
-        ("95 %", "about half", "17 %"),
+        ("95%", "about half", "17%"),
         right=2,
         because="The first switch comes after 20 tokens in the mean: .01 / (1 − .99 · .95) = .168.",
     ),

@@ -2,15 +2,15 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import percent, show, steps
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import in_percent, show, steps
 
 AGES = [[0, 0], [0, 3], [0, 19], [10, 10], [10, 29]]
 """Youngest and oldest version lag, in updates; all between are as frequent."""
 TWO, VERSION, THREE = 0, 1, 2
 """Places of what is logged."""
 RADIUS = 3.841459
-"""Of a 95 % region in squared standard errors: each of its shadows is a 95 % interval."""
+"""Of a 95% region in squared standard errors: each of its shadows is a 95% interval."""
 TOLD_APART = 0.2
 """Width of the interval of a share below which the sentence calls it known."""
 
@@ -80,7 +80,7 @@ def _end(true_share: float, end: float, total: float, of: list[float]) -> float:
 
 
 def known_share(engine: float, age: float, lags: list[int], N: float, columns: int) -> list[float]:
-    """The 95 % interval of the engine's share of the variance, as N tokens give it in the mean."""
+    """The 95% interval of the engine's share of the variance, as N tokens give it in the mean."""
     if columns != TWO and lags[-1] == 0:
         return [1.0, 1.0]
     of = information(engine, age, lags, N, columns)
@@ -137,11 +137,11 @@ def compute(s: float, d: float, ages: float, N: float, columns: float) -> Values
     if low == high:
         known = "this log shows it."
     elif high - low < TOLD_APART:
-        known = f"this log says {percent(low)} to {percent(high)}."
+        known = f"this log says {in_percent(low)} to {in_percent(high)}."
     elif low == 0 and high == 1:
-        known = "this log cannot tell: 0 to 100 % fit."
+        known = "this log cannot tell: 0 to 100% fit."
     else:
-        known = f"this log leaves {percent(low)} to {percent(high)} open."
+        known = f"this log leaves {in_percent(low)} to {in_percent(high)} open."
     dots = [float(lag) for lag in lags]
     whole = [math.sqrt(engine + d * d * lag) for lag in lags]
     curve = steps(0, max(oldest, 1), 60)
@@ -168,7 +168,7 @@ def compute(s: float, d: float, ages: float, N: float, columns: float) -> Values
         "tv_engine": tv_engine,
         "tv_age": tv_age,
         "tv": tv,
-        "says": f"The engine makes {percent(share)} of the variance of log ρ; {known} {why} "
+        "says": f"The engine makes {in_percent(share)} of the variance of log ρ; {known} {why} "
         + f"In TV the parts are {show(tv_engine)} and {show(tv_age)}, the whole {show(tv)}.",
     }
 
@@ -223,42 +223,42 @@ EXPERIMENT = Experiment(
         ),
     ),
     numbers=(
-        Number("share", "engine's share of the variance", "blue", percent=True),
-        Number("low", "this log can say: from", percent=True),
-        Number("high", "to", percent=True),
-        Number("tv_engine", "TV by the engine alone", "blue"),
-        Number("tv_age", "TV by age alone", "vermilion"),
-        Number("tv", "TV of both", "purple"),
+        Meter("share", "engine's share of the variance", "blue", percent=True),
+        Meter("low", "this log can say: from", percent=True),
+        Meter("high", "to", percent=True),
+        Meter("tv_engine", "TV by the engine alone", "blue"),
+        Meter("tv_age", "TV by age alone", "vermilion"),
+        Meter("tv", "TV of both", "purple"),
     ),
     pictures=(
         Picture(
             "What fits the log: spread by engine and by age",
-            Axis("by the engine, s", 0, "reach"),
-            Axis("by age, d · √(mean age)", 0, "reach"),
+            Ruler("by the engine, s", 0, "reach"),
+            Ruler("by age, d · √(mean age)", 0, "reach"),
             (
-                Mark("area", "fits the log (95 %)", "region_x", "region_y", colour="purple"),
-                Mark("dots", "truth", "dot_x", "dot_y", colour="green"),
+                Layer("area", "fits the log (95%)", "region_x", "region_y", colour="purple"),
+                Layer("dots", "truth", "dot_x", "dot_y", colour="green"),
             ),
         ),
         Picture(
             "Spread of log ρ by age: truth as lines, the log's as dots",
-            Axis("age in updates", 0, "oldest"),
-            Axis("spread of log ρ", 0),
+            Ruler("age in updates", 0, "oldest"),
+            Ruler("spread of log ρ", 0),
             (
-                Mark("line", "engine", "curve", "curve_engine", colour="blue"),
-                Mark("line", "age", "curve", "curve_age", colour="vermilion"),
-                Mark("line", "both", "curve", "curve_both", colour="purple"),
-                Mark("rule", "all tokens", y="pooled", colour="grey"),
-                Mark("dots", "", "both_x", "both_y", colour="purple"),
-                Mark("dots", "", "parts_x", "engine_y", colour="blue"),
-                Mark("dots", "", "parts_x", "age_y", colour="vermilion"),
+                Layer("line", "engine", "curve", "curve_engine", colour="blue"),
+                Layer("line", "age", "curve", "curve_age", colour="vermilion"),
+                Layer("line", "both", "curve", "curve_both", colour="purple"),
+                Layer("rule", "all tokens", y="pooled", colour="grey"),
+                Layer("dots", "", "both_x", "both_y", colour="purple"),
+                Layer("dots", "", "parts_x", "engine_y", colour="blue"),
+                Layer("dots", "", "parts_x", "age_y", colour="vermilion"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "A million tokens, with the sampler's and the current policy's log-probabilities. "
         "How well is the engine's share of the mismatch known?",
-        ("within 1 %", "within 10 %", "not at all"),
+        ("within 1%", "within 10%", "not at all"),
         right=2,
         because="More tokens make the ring thinner, not shorter: engine and age only appear as their sum.",
     ),

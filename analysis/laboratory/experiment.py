@@ -62,7 +62,7 @@ class Slider:
 
 
 @dataclass(frozen=True)
-class Number:
+class Meter:
     """A value that is shown as a number."""
 
     key: str
@@ -74,7 +74,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Axis:
+class Ruler:
     """An axis; where an end is None it follows the values, where it is a name it is the value of that name."""
 
     title: str
@@ -84,7 +84,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Mark:
+class Layer:
     """What is drawn of some values of the function.
 
     line, dots and bars have x and y, arrows where each begins and ends in turn, a band and upright spans x, y and the
@@ -117,15 +117,15 @@ class Picture:
     """One frame with its marks."""
 
     title: str
-    x: Axis
-    y: Axis
-    marks: tuple[Mark, ...]
+    x: Ruler
+    y: Ruler
+    marks: tuple[Layer, ...]
     corners: tuple[str, ...] = ()
     """Names of the corners (0, 0), (1, 0), (½, √¾) of a simplex, which is drawn instead of axes."""
 
 
 @dataclass(frozen=True)
-class Question:
+class Guess:
     """To guess before moving."""
 
     words: str
@@ -152,9 +152,9 @@ class Experiment:
     compute: Callable[..., Values]
     """Of the sliders' values; `says` in what it returns is the sentence about them."""
     sliders: tuple[Slider, ...]
-    numbers: tuple[Number, ...]
+    numbers: tuple[Meter, ...]
     pictures: tuple[Picture, ...]
-    question: Question
+    question: Guess
     tries: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Other settings worth a look, by what they show."""
 

@@ -2,8 +2,8 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import exp, percent, show, steps
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import capped_exp, in_percent, show, steps
 
 LENGTHS = 8
 """Of responses, each as likely: T/8, 2T/8 ... T tokens."""
@@ -18,7 +18,7 @@ def common_tokens(b: float, length: int) -> list[float]:
     found = [length * math.log(1 - b)]
     for k in range(1, length + 1):
         found.append(found[-1] + math.log((length - k + 1) / k) + math.log(b / (1 - b)))
-    return [exp(value) for value in found]
+    return [capped_exp(value) for value in found]
 
 
 def kept(b: float, c: float, epsilon: float, which: int, length: int, chances: list[float]) -> list[float]:
@@ -43,7 +43,7 @@ def kept(b: float, c: float, epsilon: float, which: int, length: int, chances: l
         return found
     for k in range(length + 1):
         log = k * math.log(common) + (length - k) * math.log(rare)
-        if abs(exp(log if which == PRODUCT else log / length) - 1) <= epsilon:
+        if abs(capped_exp(log if which == PRODUCT else log / length) - 1) <= epsilon:
             share = k / length
             stale = (share * abs(common - 1) + (1 - share) * abs(rare - 1)) / 2
             ratio = share * common + (1 - share) * rare
@@ -78,12 +78,12 @@ def compute(b: float, c: float, epsilon: float, T: float, which: float) -> Value
     if share == 0:
         verdict = "The filter drops everything."
     elif staleness < (1 - LOST) * apart:
-        verdict = f"The kept {percent(share)} show {show(staleness)}."
+        verdict = f"The kept {in_percent(share)} show {show(staleness)}."
         if abs(ratio - 1) > LOST:
             verdict = verdict + f" Their mean ratio gives it away: {show(ratio)} instead of 1."
     else:
         hidden = "more than there is" if staleness > (1 + LOST) * apart else "little is hidden"
-        verdict = f"The kept {percent(share)} show {show(staleness)}: {hidden}."
+        verdict = f"The kept {in_percent(share)} show {show(staleness)}: {hidden}."
     if share > 0 and mean_length < (1 - LOST) * (LENGTHS + 1) / (2 * LENGTHS) * T:
         verdict = (
             verdict + f" Kept responses have {show(mean_length)} tokens instead of {show(sum(lengths) / LENGTHS)}."
@@ -147,37 +147,37 @@ EXPERIMENT = Experiment(
         ),
     ),
     numbers=(
-        Number("true", "total variation", "blue"),
-        Number("staleness", "staleness of what is kept", "vermilion"),
-        Number("share", "kept tokens", percent=True),
-        Number("ratio", "mean ratio of what is kept (1 without a filter)"),
-        Number("length", "mean length of kept responses"),
-        Number("length_all", "of all responses"),
-        Number("reward", "reward of kept responses"),
-        Number("reward_all", "of all responses"),
+        Meter("true", "total variation", "blue"),
+        Meter("staleness", "staleness of what is kept", "vermilion"),
+        Meter("share", "kept tokens", percent=True),
+        Meter("ratio", "mean ratio of what is kept (1 without a filter)"),
+        Meter("length", "mean length of kept responses"),
+        Meter("length_all", "of all responses"),
+        Meter("reward", "reward of kept responses"),
+        Meter("reward_all", "of all responses"),
     ),
     pictures=(
         Picture(
             "Staleness as it is, and of what the filter keeps",
-            Axis("probability of the common token now, c", 0, 1),
-            Axis("total variation", 0, 1),
+            Ruler("probability of the common token now, c", 0, 1),
+            Ruler("total variation", 0, 1),
             (
-                Mark("line", "of the policies", "currents", "trues", colour="blue"),
-                Mark("line", "of what is kept", "currents", "kepts", colour="vermilion"),
-                Mark("rule", "ε/2", y="half", colour="amber"),
-                Mark("rule", "", x="c", colour="grey"),
-                Mark("dots", "", "dot_x", "dot_true", colour="blue"),
-                Mark("dots", "", "dot_x", "dot_kept", colour="vermilion"),
+                Layer("line", "of the policies", "currents", "trues", colour="blue"),
+                Layer("line", "of what is kept", "currents", "kepts", colour="vermilion"),
+                Layer("rule", "ε/2", y="half", colour="amber"),
+                Layer("rule", "", x="c", colour="grey"),
+                Layer("dots", "", "dot_x", "dot_true", colour="blue"),
+                Layer("dots", "", "dot_x", "dot_kept", colour="vermilion"),
             ),
         ),
         Picture(
             "What is kept, by length of the response",
-            Axis("tokens of the response", 0, "longest"),
-            Axis("kept share", 0, 1),
-            (Mark("bars", "kept", "lengths", "by_length", colour="vermilion"),),
+            Ruler("tokens of the response", 0, "longest"),
+            Ruler("kept share", 0, 1),
+            (Layer("bars", "kept", "lengths", "by_length", colour="vermilion"),),
         ),
     ),
-    question=Question(
+    question=Guess(
         "The policies differ by a TV of .48. The filter keeps |ρ − 1| ≤ .5. What staleness do the kept tokens show?",
         (".48: it is measured", ".25 at most, whatever the policies do", "0: stale tokens are gone"),
         right=1,

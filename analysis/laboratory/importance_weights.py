@@ -2,8 +2,8 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import exp, show, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import capped_exp, show, uniforms
 
 LENGTHS = [1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
 P = 0.5
@@ -53,10 +53,10 @@ def _drawn(q: float, length: int, ordered: list[float]) -> list[tuple[float, int
     below = 0.0
     seen = 0
     for k in range(length + 1):
-        below = below + exp(choose[k] + k * math.log(P) + (length - k) * math.log(1 - P))
+        below = below + capped_exp(choose[k] + k * math.log(P) + (length - k) * math.log(1 - P))
         until = len(ordered) if k == length else _below(ordered, below)
         if until > seen:
-            found.append((exp(k * math.log(q / P) + (length - k) * math.log((1 - q) / (1 - P))), until - seen))
+            found.append((capped_exp(k * math.log(q / P) + (length - k) * math.log((1 - q) / (1 - P))), until - seen))
             seen = until
     return found
 
@@ -70,8 +70,8 @@ def errors(q: float, length: int) -> list[float]:
     choose = _log_choose(length)
     one = math.log(q / P)
     none = math.log((1 - q) / (1 - P))
-    behavior = [exp(choose[k] + k * math.log(P) + (length - k) * math.log(1 - P)) for k in range(length + 1)]
-    weights = [exp(k * one + (length - k) * none) for k in range(length + 1)]
+    behavior = [capped_exp(choose[k] + k * math.log(P) + (length - k) * math.log(1 - P)) for k in range(length + 1)]
+    weights = [capped_exp(k * one + (length - k) * none) for k in range(length + 1)]
     right = [1.0 if 4 * k >= 3 * length else 0.0 for k in range(length + 1)]
     before = sum([behavior[k] * right[k] for k in range(length + 1)])
     gain = sum([behavior[k] * weights[k] * right[k] for k in range(length + 1)]) - before
@@ -85,7 +85,7 @@ def errors(q: float, length: int) -> list[float]:
             elif way == 1:
                 weight = min(weights[k], CAP) - 1
             elif way == 2:
-                weight = exp((k * one + (length - k) * none) / length) - 1
+                weight = capped_exp((k * one + (length - k) * none) / length) - 1
             else:
                 weight = k * (q / P - 1) + (length - k) * ((1 - q) / (1 - P) - 1)
             said = weight * (right[k] - before)
@@ -162,37 +162,37 @@ EXPERIMENT = Experiment(
         Slider("N", "N", "responses drawn from the data's policy", 10, 100_000, 1000, log=True, whole=True),
     ),
     numbers=(
-        Number("chi2", "χ², exact", "blue"),
-        Number("said", "χ², as the sample has it", "vermilion"),
-        Number("said_low", "its 95 % interval from", "vermilion"),
-        Number("said_high", "to", "vermilion"),
-        Number("ess", "effective responses"),
+        Meter("chi2", "χ², exact", "blue"),
+        Meter("said", "χ², as the sample has it", "vermilion"),
+        Meter("said_low", "its 95% interval from", "vermilion"),
+        Meter("said_high", "to", "vermilion"),
+        Meter("ess", "effective responses"),
     ),
     pictures=(
         Picture(
             "Noise of the weights",
-            Axis("tokens of a response, T", 1, 256, log=True),
-            Axis("χ²", 1e-2, 1e12, log=True),
+            Ruler("tokens of a response, T", 1, 256, log=True),
+            Ruler("χ²", 1e-2, 1e12, log=True),
             (
-                Mark("line", "exact", "lengths", "exact", colour="blue"),
-                Mark("dots", "of the sample", "lengths", "sampled", colour="vermilion"),
-                Mark("rule", "", x="T", colour="grey"),
+                Layer("line", "exact", "lengths", "exact", colour="blue"),
+                Layer("dots", "of the sample", "lengths", "sampled", colour="vermilion"),
+                Layer("rule", "", x="T", colour="grey"),
             ),
         ),
         Picture(
             "Error of four estimates of the gain",
-            Axis("tokens of a response, T", 1, 256, log=True),
-            Axis("root mean square error", 1e-3, 1e3, log=True),
+            Ruler("tokens of a response, T", 1, 256, log=True),
+            Ruler("root mean square error", 1e-3, 1e3, log=True),
             (
-                Mark("line", "whole responses", "lengths", "whole", colour="blue"),
-                Mark("line", "capped at 5", "lengths", "capped", colour="amber"),
-                Mark("line", "geometric mean", "lengths", "geometric", colour="green"),
-                Mark("line", "sum over tokens", "lengths", "token", colour="purple"),
-                Mark("rule", "", x="T", colour="grey"),
+                Layer("line", "whole responses", "lengths", "whole", colour="blue"),
+                Layer("line", "capped at 5", "lengths", "capped", colour="amber"),
+                Layer("line", "geometric mean", "lengths", "geometric", colour="green"),
+                Layer("line", "sum over tokens", "lengths", "token", colour="purple"),
+                Layer("rule", "", x="T", colour="grey"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "With q = .9 and 1,000 responses, up to which length has the interval of χ² the truth in it?",
         ("about 8 tokens", "about 32 tokens", "about 128 tokens"),
         right=0,

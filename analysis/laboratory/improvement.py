@@ -6,8 +6,8 @@ one update old: sampler, current and new policy are each a share u of another po
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import geometric_steps, mean, normals, percent, show, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import average, geometric_steps, in_percent, normals, show, uniforms
 
 STATES = 3
 PROBLEMS = 100
@@ -124,7 +124,7 @@ def judged(number: int, u: float, gamma: float) -> list[float]:
     seen = visits(of, sampler, gamma)
     gains = expected(new, by)
     surrogate = sum([seen[s] * gains[s] for s in range(STATES)]) / (1 - gamma)
-    worth = mean(values(of, new, gamma))
+    worth = average(values(of, new, gamma))
     largest = max([abs(gain) for gain in gains])
     horizon = 2 * gamma * largest / (1 - gamma) ** 2
     first = horizon * distance(seen, new, sampler)
@@ -135,8 +135,8 @@ def judged(number: int, u: float, gamma: float) -> list[float]:
     bounded = max([max(abs(both[0]), abs(both[1])) for both in by])
     furthest = max([abs(new[s] - sampler[s]) for s in range(STATES)])
     trust = 4 * gamma * bounded * furthest * furthest / (1 - gamma) ** 2
-    error = abs(worth - mean(values(of, sampler, gamma)) - surrogate)
-    whole = abs(worth - mean(values(of, current, gamma)) - surrogate)
+    error = abs(worth - average(values(of, sampler, gamma)) - surrogate)
+    whole = abs(worth - average(values(of, current, gamma)) - surrogate)
     return [error / first, whole / penalty, error / trust, surrogate - penalty, penalty]
 
 
@@ -160,7 +160,7 @@ def tried(number: int, coin: bool, N: float, u: float, gamma: float) -> list[flo
     before = expected(current, by)
     after = expected(new, by)
     promised = sum([seen[s] * (after[s] - before[s]) for s in range(STATES)]) / (1 - gamma)
-    return [promised, mean(values(of, new, gamma)) - mean(values(of, current, gamma))]
+    return [promised, average(values(of, new, gamma)) - average(values(of, current, gamma))]
 
 
 def _median(given: list[float]) -> float:
@@ -186,12 +186,12 @@ def compute(coin: float, N: float, u: float, gamma: float) -> Values:
     true_middle = _median(gained)
     top = max(max(promised), max(gained))
     best = max([each[1] for each in bounds])
-    says = f"{percent(seems)} of the updates gain on their own batch, {percent(gains)} truly do. "
+    says = f"{in_percent(seems)} of the updates gain on their own batch, {in_percent(gains)} truly do. "
     if flips:
         says = says + f"The rewards are coin flips: the median promise of {show(middle, 2)} is noise that was fitted."
     else:
         says = says + f"The median promise is {show(middle, 2)}, the median true gain {show(true_middle, 2)}. "
-        says = says + f"Even of exact gains Corollary 3.2 certifies {percent(certified)}: its penalty is at least "
+        says = says + f"Even of exact gains Corollary 3.2 certifies {in_percent(certified)}: its penalty is at least "
         says = says + f"{show(1 / best, 2)} times the error that it covers."
     return {
         "promised": promised,
@@ -248,47 +248,47 @@ EXPERIMENT = Experiment(
         Slider("gamma", "γ", "discount", 0.1, 0.99, 0.9, step=0.01),
     ),
     numbers=(
-        Number("seems", "updates that gain on their batch", "vermilion", percent=True),
-        Number("gains", "updates that truly gain", percent=True),
-        Number("median_promised", "promised gain, median", "vermilion"),
-        Number("median_gained", "true gain, median"),
-        Number("certified", "certified by Corollary 3.2", "green", percent=True),
-        Number("vacuous", "its penalty above any gain", "green", percent=True),
-        Number("median_1", "Theorem 1.1: error ÷ penalty, median", "blue"),
-        Number("best_1", "Theorem 1.1: in the tightest problem", "blue"),
-        Number("median_2", "Corollary 3.2: median", "green"),
-        Number("best_2", "Corollary 3.2: tightest", "green"),
-        Number("median_3", "S1 5.3 (TRPO): median", "purple"),
-        Number("best_3", "S1 5.3 (TRPO): tightest", "purple"),
+        Meter("seems", "updates that gain on their batch", "vermilion", percent=True),
+        Meter("gains", "updates that truly gain", percent=True),
+        Meter("median_promised", "promised gain, median", "vermilion"),
+        Meter("median_gained", "true gain, median"),
+        Meter("certified", "certified by Corollary 3.2", "green", percent=True),
+        Meter("vacuous", "its penalty above any gain", "green", percent=True),
+        Meter("median_1", "Theorem 1.1: error ÷ penalty, median", "blue"),
+        Meter("best_1", "Theorem 1.1: in the tightest problem", "blue"),
+        Meter("median_2", "Corollary 3.2: median", "green"),
+        Meter("best_2", "Corollary 3.2: tightest", "green"),
+        Meter("median_3", "S1 5.3 (TRPO): median", "purple"),
+        Meter("best_3", "S1 5.3 (TRPO): tightest", "purple"),
     ),
     pictures=(
         Picture(
             "What the batch promises, and what comes",
-            Axis("promised gain, in-sample", 0, "top"),
-            Axis("true gain", "bottom", "top"),
+            Ruler("promised gain, in-sample", 0, "top"),
+            Ruler("true gain", "bottom", "top"),
             (
-                Mark("line", "promise = truth", "line", "line", colour="grey", dashed=True),
-                Mark("rule", "", y="zero", colour="grey"),
-                Mark("dots", "a problem", "promised", "gained", colour="vermilion"),
+                Layer("line", "promise = truth", "line", "line", colour="grey", dashed=True),
+                Layer("rule", "", y="zero", colour="grey"),
+                Layer("dots", "a problem", "promised", "gained", colour="vermilion"),
             ),
         ),
         Picture(
             "How tight the bounds are: medians, and dashed the tightest problem",
-            Axis("horizon, 1/(1−γ)", 1.25, 100, log=True),
-            Axis("error ÷ penalty", 1e-5, 2, log=True),
+            Ruler("horizon, 1/(1−γ)", 1.25, 100, log=True),
+            Ruler("error ÷ penalty", 1e-5, 2, log=True),
             (
-                Mark("rule", "", y="one", colour="grey"),
-                Mark("rule", "", x="horizon", colour="grey"),
-                Mark("line", "Theorem 1.1", "horizons", "medians_1", colour="blue"),
-                Mark("line", "", "horizons", "bests_1", colour="blue", dashed=True),
-                Mark("line", "Corollary 3.2", "horizons", "medians_2", colour="green"),
-                Mark("line", "", "horizons", "bests_2", colour="green", dashed=True),
-                Mark("line", "S1 5.3 (TRPO)", "horizons", "medians_3", colour="purple"),
-                Mark("line", "", "horizons", "bests_3", colour="purple", dashed=True),
+                Layer("rule", "", y="one", colour="grey"),
+                Layer("rule", "", x="horizon", colour="grey"),
+                Layer("line", "Theorem 1.1", "horizons", "medians_1", colour="blue"),
+                Layer("line", "", "horizons", "bests_1", colour="blue", dashed=True),
+                Layer("line", "Corollary 3.2", "horizons", "medians_2", colour="green"),
+                Layer("line", "", "horizons", "bests_2", colour="green", dashed=True),
+                Layer("line", "S1 5.3 (TRPO)", "horizons", "medians_3", colour="purple"),
+                Layer("line", "", "horizons", "bests_3", colour="purple", dashed=True),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "Rewards are flips of a coin, so no update helps. How many of 100 updates gain on the batch that they were "
         "fitted to?",
         ("about 5", "about 50", "all 100"),

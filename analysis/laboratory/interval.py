@@ -1,11 +1,11 @@
-"""What 95 % intervals over prompt groups know of heavy tails, made and marked as in every step of a run."""
+"""What 95% intervals over prompt groups know of heavy tails, made and marked as in every step of a run."""
 
 import math
 
 from scipy.special import stdtrit
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import percent, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import in_percent, uniforms
 from ratioscope.analysis.summary.intervals import TWO_SIDED
 from ratioscope.analysis.summary.over_run import FEWEST_STEPS, RELYING_STEPS, UNEQUAL_STEPS
 from ratioscope.metric import HARMLESS_ERROR, HARMLESS_RATIO, KHAT_LIMIT, MOST_RELIANCE, MOST_SPREAD, Moment
@@ -24,7 +24,7 @@ QUANTILES = [1.959964] + [round(float(stdtrit(_FINENESS / place, TWO_SIDED)), 6)
 
 
 def quantile_t(df: float) -> float:
-    """The 97.5 % one, between its values at neighbouring degrees of freedom."""
+    """The 97.5% one, between its values at neighbouring degrees of freedom."""
     at = min(_FINENESS / df, _FINENESS - 1e-9)
     low = math.floor(at)
     return QUANTILES[low] + (at - low) * (QUANTILES[low + 1] - QUANTILES[low])
@@ -68,7 +68,7 @@ def interval(sums: list[float], sizes: list[float], t: float) -> list[float]:
 
 
 def of_share(share: float, n: float) -> list[float]:
-    """Both ends of Wilson's 95 % interval of a share of n."""
+    """Both ends of Wilson's 95% interval of a share of n."""
     z = QUANTILES[0]
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -226,11 +226,9 @@ def compute(k: float, G: float, T: float, differ: float, unequal: float) -> Valu
     stale_low, stale_high = of_share(stale_cover, LOGS)
     printed_cover = sum([1 for one in printed if one]) / LOGS
     if by_run:
-        mark = (
-            f"{percent(marked / LOGS)} rest on one ratio, so all are marked; open above, {percent(printed_cover)} hold."
-        )
+        mark = f"{in_percent(marked / LOGS)} rest on one ratio, so all are marked; open above, {in_percent(printed_cover)} hold."
     elif marked > 0:
-        mark = f"{percent(marked / LOGS)} are marked; with these open above, {percent(printed_cover)} hold."
+        mark = f"{in_percent(marked / LOGS)} are marked; with these open above, {in_percent(printed_cover)} hold."
     else:
         mark = "No log is marked."
     promise = "fewer than promised" if high < 0.95 else "as promised"
@@ -263,8 +261,8 @@ def compute(k: float, G: float, T: float, differ: float, unequal: float) -> Valu
         "printed": printed_cover,
         "effective": effective,
         "limit": khat_limit(G * T),
-        "says": f"{percent(cover)} of the intervals of χ² hold the truth: {promise}. {mark} "
-        + f"Of staleness {percent(stale_cover)} hold: {stale_promise}.",
+        "says": f"{in_percent(cover)} of the intervals of χ² hold the truth: {promise}. {mark} "
+        + f"Of staleness {in_percent(stale_cover)} hold: {stale_promise}.",
     }
 
 
@@ -291,46 +289,46 @@ EXPERIMENT = Experiment(
         Slider("unequal", "s", "spread of their sizes", 0, 1.5, 0, step=0.1),
     ),
     numbers=(
-        Number("chi2", "χ², exact", "blue"),
-        Number("cover", "its intervals that hold it", "green", percent=True),
-        Number("low", "95 % interval of that share from", percent=True),
-        Number("high", "to", percent=True),
-        Number("marked", "logs that rest on one ratio", "amber", percent=True),
-        Number("printed", "hold, marked ones open above", percent=True),
-        Number("stale_cover", "intervals of staleness that hold", "green", percent=True),
-        Number("stale_low", "95 % interval of that share from", percent=True),
-        Number("stale_high", "to", percent=True),
-        Number("effective", "effective groups"),
-        Number("limit", "tail index up to which squares are known"),
+        Meter("chi2", "χ², exact", "blue"),
+        Meter("cover", "its intervals that hold it", "green", percent=True),
+        Meter("low", "95% interval of that share from", percent=True),
+        Meter("high", "to", percent=True),
+        Meter("marked", "logs that rest on one ratio", "amber", percent=True),
+        Meter("printed", "hold, marked ones open above", percent=True),
+        Meter("stale_cover", "intervals of staleness that hold", "green", percent=True),
+        Meter("stale_low", "95% interval of that share from", percent=True),
+        Meter("stale_high", "to", percent=True),
+        Meter("effective", "effective groups"),
+        Meter("limit", "tail index up to which squares are known"),
     ),
     pictures=(
         Picture(
             "χ² of 50 logs",
-            Axis("log", 0, DRAWN + 1),
-            Axis("χ²", log=True),
+            Ruler("log", 0, DRAWN + 1),
+            Ruler("χ²", log=True),
             (
-                Mark("rule", "truth", y="chi2", colour="blue"),
-                Mark("spans", "interval holds it", "hit_x", "hit_low", "hit_high", colour="green"),
-                Mark("spans", "misses it", "miss_x", "miss_low", "miss_high", colour="vermilion"),
-                Mark("dots", "rests on one ratio: marked", "marked_x", "marked_y", colour="amber"),
+                Layer("rule", "truth", y="chi2", colour="blue"),
+                Layer("spans", "interval holds it", "hit_x", "hit_low", "hit_high", colour="green"),
+                Layer("spans", "misses it", "miss_x", "miss_low", "miss_high", colour="vermilion"),
+                Layer("dots", "rests on one ratio: marked", "marked_x", "marked_y", colour="amber"),
             ),
         ),
         Picture(
             "Staleness of the same logs",
-            Axis("log", 0, DRAWN + 1),
-            Axis("½ mean |ρ − 1|", 0),
+            Ruler("log", 0, DRAWN + 1),
+            Ruler("½ mean |ρ − 1|", 0),
             (
-                Mark("rule", "truth", y="staleness", colour="blue"),
-                Mark("spans", "interval holds it", "stale_hit_x", "stale_hit_low", "stale_hit_high", colour="green"),
-                Mark("spans", "misses it", "stale_miss_x", "stale_miss_low", "stale_miss_high", colour="vermilion"),
+                Layer("rule", "truth", y="staleness", colour="blue"),
+                Layer("spans", "interval holds it", "stale_hit_x", "stale_hit_low", "stale_hit_high", colour="green"),
+                Layer("spans", "misses it", "stale_miss_x", "stale_miss_low", "stale_miss_high", colour="vermilion"),
             ),
         ),
     ),
-    question=Question(
-        "Tail index .4, 8 prompt groups of 800 tokens. How many 95 % intervals of χ² hold the truth?",
-        ("95 %", "about two of three", "nearly none"),
+    question=Guess(
+        "Tail index .4, 8 prompt groups of 800 tokens. How many 95% intervals of χ² hold the truth?",
+        ("95%", "about two of three", "nearly none"),
         right=1,
-        because="67 %. The ratios that carry χ² are rarer than the log is long: most logs lack them and look precise.",
+        because="67%. The ratios that carry χ² are rarer than the log is long: most logs lack them and look precise.",
     ),
     tries={
         "light tails": {"k": 0.1, "G": 16},

@@ -1,7 +1,7 @@
 """Trust regions around several versions of the policy, which may have nothing in common (S0 Observation 3.1)."""
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import across, percent, show, steps, upwards
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import across, in_percent, show, steps, upwards
 
 _CORNERS = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 _ROUNDING = 1e-9
@@ -103,9 +103,7 @@ def compute(
     elif share < 1e-6:
         verdict = f"δ = {show(delta)} is just enough: the areas touch."
     else:
-        verdict = (
-            f"{percent(share)} of all policies are within δ of all versions, {percent(area(alone))} of the newest."
-        )
+        verdict = f"{in_percent(share)} of all policies are within δ of all versions, {in_percent(area(alone))} of the newest."
     return {
         "one_x": across(alone),
         "one_y": upwards(alone),
@@ -162,42 +160,42 @@ EXPERIMENT = Experiment(
         Slider("three_c", "π⁽³⁾(c)", "oldest version, token c", 0, 1, 0.6, step=0.01, folded=True),
     ),
     numbers=(
-        Number("largest", "largest TV of two versions"),
-        Number("half", "half of it"),
-        Number("needed", "smallest δ with a common policy", "blue"),
-        Number("share", "policies within δ of all", "blue", percent=True),
-        Number("share_of_one", "policies within δ of the newest", "vermilion", percent=True),
+        Meter("largest", "largest TV of two versions"),
+        Meter("half", "half of it"),
+        Meter("needed", "smallest δ with a common policy", "blue"),
+        Meter("share", "policies within δ of all", "blue", percent=True),
+        Meter("share_of_one", "policies within δ of the newest", "vermilion", percent=True),
     ),
     pictures=(
         Picture(
             "Policies within δ of a version",
-            Axis("token b"),
-            Axis("token c"),
+            Ruler("token b"),
+            Ruler("token c"),
             (
-                Mark("area", "of π⁽¹⁾, newest", "one_x", "one_y", colour="vermilion"),
-                Mark("area", "of π⁽²⁾", "two_x", "two_y", colour="amber"),
-                Mark("area", "of π⁽³⁾", "three_x", "three_y", colour="purple"),
-                Mark("area", "of all", "common_x", "common_y", colour="blue", strong=True),
-                Mark("dots", "", "three_at_x", "three_at_y", colour="purple", labels="three_name",
+                Layer("area", "of π⁽¹⁾, newest", "one_x", "one_y", colour="vermilion"),
+                Layer("area", "of π⁽²⁾", "two_x", "two_y", colour="amber"),
+                Layer("area", "of π⁽³⁾", "three_x", "three_y", colour="purple"),
+                Layer("area", "of all", "common_x", "common_y", colour="blue", strong=True),
+                Layer("dots", "", "three_at_x", "three_at_y", colour="purple", labels="three_name",
                      moves=("three_b", "three_c")),
-                Mark("dots", "", "two_at_x", "two_at_y", colour="amber", labels="two_name", moves=("two_b", "two_c")),
-                Mark("dots", "", "one_at_x", "one_at_y", colour="vermilion", labels="one_name",
+                Layer("dots", "", "two_at_x", "two_at_y", colour="amber", labels="two_name", moves=("two_b", "two_c")),
+                Layer("dots", "", "one_at_x", "one_at_y", colour="vermilion", labels="one_name",
                      moves=("one_b", "one_c")),
             ),
             corners=("token a", "token b", "token c"),
         ),
         Picture(
             "Room that is left",
-            Axis("largest TV to a version, δ", 0, 1),
-            Axis("share of all policies", 0, 1),
+            Ruler("largest TV to a version, δ", 0, 1),
+            Ruler("share of all policies", 0, 1),
             (
-                Mark("line", "within δ of all versions", "deltas", "by_delta", colour="blue"),
-                Mark("line", "within δ of the newest", "deltas", "of_one", colour="vermilion", dashed=True),
-                Mark("rule", "", x="delta", colour="grey"),
+                Layer("line", "within δ of all versions", "deltas", "by_delta", colour="blue"),
+                Layer("line", "within δ of the newest", "deltas", "of_one", colour="vermilion", dashed=True),
+                Layer("rule", "", x="delta", colour="grey"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "Three versions; each gives .8 to a token of its own, so each two differ by TV .7. From which δ on is a policy "
         "near all?",
         (".35, half of .7", "about .47", ".7"),

@@ -6,8 +6,8 @@ where it has neither too few nor too many ones. The data's parameter is δ lower
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import exp, geometric_steps, mean, show, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import average, capped_exp, geometric_steps, show, uniforms
 
 TOKENS = 16
 FEWEST = 10
@@ -31,7 +31,7 @@ LAST = 20
 
 
 def _p(theta: float) -> float:
-    return 1 / (1 + exp(-theta))
+    return 1 / (1 + capped_exp(-theta))
 
 
 def counts(p: float) -> list[float]:
@@ -166,9 +166,9 @@ def compute(way: float, delta: float, N: float, eta: float) -> Values:
     batches = [_batch(table, sampler, drawn, batch * int(N), int(N)) for batch in range(BATCHES)]
     seen = [success(_moved(START, eta * step)) - before for step in batches]
     tried = geometric_steps(0.01, 10.0, 21)
-    centre = mean(batches[:PROBED])
+    centre = average(batches[:PROBED])
     courses_drawn = courses(way, delta, int(N), eta)
-    ends = [mean(reached[-LAST:]) for reached in courses_drawn[:3]]
+    ends = [average(reached[-LAST:]) for reached in courses_drawn[:3]]
     worth = 2 * slope * first / (SMOOTHNESS * eta) - first * first
     says = f"At η = {show(eta)}, A + B − C is {show(A + B - C, 2)}. "
     if A + B > C:
@@ -182,7 +182,7 @@ def compute(way: float, delta: float, N: float, eta: float) -> Values:
         widest = 2 * slope / (SMOOTHNESS * first)
         says = says + f"No batch is large enough: even without noise η must be below {show(widest)}. "
     says = says + f"Three courses end with J from {show(min(ends), 2)} to {show(max(ends), 2)}, one without noise with "
-    says = says + f"{show(mean(courses_drawn[3][-LAST:]), 2)}; the optimum is {show(success(OPTIMUM), 2)}."
+    says = says + f"{show(average(courses_drawn[3][-LAST:]), 2)}; the optimum is {show(success(OPTIMUM), 2)}."
     return {
         "rates": rates,
         "As": [term[0] for term in terms],
@@ -190,7 +190,7 @@ def compute(way: float, delta: float, N: float, eta: float) -> Values:
         "Cs": [-term[2] for term in terms],
         "sums": [term[0] + term[1] - term[2] for term in terms],
         "tried": tried,
-        "progress": [mean([success(_moved(START, rate * step)) for step in batches]) - before for rate in tried],
+        "progress": [average([success(_moved(START, rate * step)) for step in batches]) - before for rate in tried],
         "eta": eta,
         "best": best,
         "zero": 0.0,
@@ -204,7 +204,7 @@ def compute(way: float, delta: float, N: float, eta: float) -> Values:
         "B": B,
         "C": -C,
         "promised": A + B - C,
-        "seen": mean(seen),
+        "seen": average(seen),
         "updates": [float(update) for update in range(UPDATES + 1)],
         "one": courses_drawn[0],
         "two": courses_drawn[1],
@@ -245,48 +245,48 @@ EXPERIMENT = Experiment(
         Slider("eta", "η", "learning rate of the plain step", 0.01, 10, 1, log=True),
     ),
     numbers=(
-        Number("gradient", "∇J"),
-        Number("bias", "Bias", "violet"),
-        Number("variance", "Var / N"),
-        Number("probe", f"Var / N, by a probe of {PROBED} batches"),
-        Number("A", "A, true progress", "blue"),
-        Number("B", "B, bias", "violet"),
-        Number("C", "−C, noise", "vermilion"),
-        Number("promised", "A + B − C, promised", "green"),
-        Number("seen", f"gain in {BATCHES} simulated batches", "amber"),
-        Number("best", "η*, where the promise is largest", "green"),
-        Number("critical", "N at which noise halves η*"),
+        Meter("gradient", "∇J"),
+        Meter("bias", "Bias", "violet"),
+        Meter("variance", "Var / N"),
+        Meter("probe", f"Var / N, by a probe of {PROBED} batches"),
+        Meter("A", "A, true progress", "blue"),
+        Meter("B", "B, bias", "violet"),
+        Meter("C", "−C, noise", "vermilion"),
+        Meter("promised", "A + B − C, promised", "green"),
+        Meter("seen", f"gain in {BATCHES} simulated batches", "amber"),
+        Meter("best", "η*, where the promise is largest", "green"),
+        Meter("critical", "N at which noise halves η*"),
     ),
     pictures=(
         Picture(
             "One step: what each term gives and takes",
-            Axis("learning rate, η", 0.01, 10, log=True),
-            Axis("gain of J", -0.5, 0.5),
+            Ruler("learning rate, η", 0.01, 10, log=True),
+            Ruler("gain of J", -0.5, 0.5),
             (
-                Mark("rule", "", y="zero", colour="grey"),
-                Mark("line", "A", "rates", "As", colour="blue"),
-                Mark("line", "B", "rates", "Bs", colour="violet"),
-                Mark("line", "−C", "rates", "Cs", colour="vermilion"),
-                Mark("line", "A + B − C", "rates", "sums", colour="green"),
-                Mark("dots", "simulated", "tried", "progress", colour="amber"),
-                Mark("rule", "", x="eta", colour="grey"),
-                Mark("rule", "", x="best", colour="green"),
+                Layer("rule", "", y="zero", colour="grey"),
+                Layer("line", "A", "rates", "As", colour="blue"),
+                Layer("line", "B", "rates", "Bs", colour="violet"),
+                Layer("line", "−C", "rates", "Cs", colour="vermilion"),
+                Layer("line", "A + B − C", "rates", "sums", colour="green"),
+                Layer("dots", "simulated", "tried", "progress", colour="amber"),
+                Layer("rule", "", x="eta", colour="grey"),
+                Layer("rule", "", x="best", colour="green"),
             ),
         ),
         Picture(
             f"{UPDATES} steps with this batch and learning rate",
-            Axis("update, k", 0, UPDATES),
-            Axis("J", 0, 0.8),
+            Ruler("update, k", 0, UPDATES),
+            Ruler("J", 0, 0.8),
             (
-                Mark("rule", "", y="optimum", colour="grey"),
-                Mark("line", "three simulated courses", "updates", "one", colour="amber"),
-                Mark("line", "", "updates", "two", colour="amber"),
-                Mark("line", "", "updates", "three", colour="amber"),
-                Mark("line", "without noise", "updates", "noiseless", colour="violet", dashed=True),
+                Layer("rule", "", y="optimum", colour="grey"),
+                Layer("line", "three simulated courses", "updates", "one", colour="amber"),
+                Layer("line", "", "updates", "two", colour="amber"),
+                Layer("line", "", "updates", "three", colour="amber"),
+                Layer("line", "without noise", "updates", "noiseless", colour="violet", dashed=True),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "On-policy, noise halves the best learning rate η* where a batch has 2 responses. At which N does it, half a "
         "logit behind, with weights of whole responses?",
         ("about 4", "about 40", "about 400"),

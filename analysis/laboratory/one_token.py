@@ -5,8 +5,8 @@ The formulas are those of `ratioscope.rules` and of the trainer, in plain number
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import exp, geometric_steps, mean, normals, show, steps, uniforms
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import average, capped_exp, geometric_steps, normals, show, steps, uniforms
 
 ALGORITHMS = (
     "reinforce",
@@ -85,7 +85,7 @@ def objective(algorithm: float, rho_k: float, rho: float, sign: float, epsilon: 
         return gradient(algorithm, rho_k, rho, sign, epsilon) * log_pi
     if algorithm == 8:
         tau = TAU_POSITIVE if sign > 0 else TAU_NEGATIVE
-        return sign * 4 / tau / (1 + exp(-tau * (rho - 1)))
+        return sign * 4 / tau / (1 + capped_exp(-tau * (rho - 1)))
     value = rho
     if kept(algorithm, rho_k, rho, sign, epsilon) == 0:
         if algorithm == 1:
@@ -111,7 +111,7 @@ def course(algorithm: float, pi_k: float, rho_k: float, sign: float, epsilon: fl
             anchor = rho
         logit = logit + RATE * gradient(algorithm, anchor, rho, sign, epsilon) * (1 - rho * data)
         logit = min(max(logit, -40.0), 36.0)
-        rho = 1 / (1 + exp(-logit)) / data
+        rho = 1 / (1 + capped_exp(-logit)) / data
         found.append(rho)
     return found
 
@@ -132,19 +132,19 @@ def khat(weights: list[float]) -> float:
     ]
     likelihood = []
     for at in grid:
-        shape = mean([math.log(1 - at * value) for value in excess])
+        shape = average([math.log(1 - at * value) for value in excess])
         likelihood.append(size * (math.log(-at / shape) - shape - 1))
     largest = max(likelihood)
-    total = sum([exp(value - largest) for value in likelihood])
-    inverse = sum([grid[place] * exp(likelihood[place] - largest) for place in range(points)]) / total
-    there = mean([math.log1p(-inverse * value) for value in excess])
+    total = sum([capped_exp(value - largest) for value in likelihood])
+    inverse = sum([grid[place] * capped_exp(likelihood[place] - largest) for place in range(points)]) / total
+    there = average([math.log1p(-inverse * value) for value in excess])
     return (size * there + 5) / (size + 10)
 
 
 def softmax(logits: list[float]) -> list[float]:
     """Probabilities from logits."""
     largest = max(logits)
-    found = [exp(logit - largest) for logit in logits]
+    found = [capped_exp(logit - largest) for logit in logits]
     total = sum(found)
     return [value / total for value in found]
 
@@ -194,9 +194,9 @@ def compute(algorithm: float, A: float, rho_k: float, rho: float, epsilon: float
     end = min(max(2.5, max(2 * now, new)), 1 / data)
     along = steps(end / 200, end, 200)
     drawn = batch(now, new)
-    clipped = mean([1.0 - kept(algorithm, one[0], one[1], sign, epsilon) for one in drawn])
-    first = mean([one[1] for one in drawn])
-    second = mean([one[1] * one[1] for one in drawn])
+    clipped = average([1.0 - kept(algorithm, one[0], one[1], sign, epsilon) for one in drawn])
+    first = average([one[1] for one in drawn])
+    second = average([one[1] * one[1] for one in drawn])
     here = gradient(algorithm, now, new, sign, epsilon)
     share = kept(algorithm, now, new, sign, epsilon)
     name = NAMES[int(algorithm)]
@@ -246,8 +246,8 @@ def compute(algorithm: float, A: float, rho_k: float, rho: float, epsilon: float
         "room_incremental": epsilon * now,
         "change_adaptive": epsilon * data,
         "change_incremental": epsilon * pi_k,
-        "staleness": mean([abs(one[0] - 1) for one in drawn]) / 2,
-        "update": mean([abs(one[1] - one[0]) for one in drawn]) / 2,
+        "staleness": average([abs(one[0] - 1) for one in drawn]) / 2,
+        "update": average([abs(one[1] - one[0]) for one in drawn]) / 2,
         "ess": first * first / second,
         "clipped": clipped,
         "khat": khat([one[1] for one in drawn]),
@@ -279,59 +279,59 @@ EXPERIMENT = Experiment(
         Slider("pi_k", "π_k", "probability of the token now", 1e-6, 0.5, 0.02, log=True, folded=True),
     ),
     numbers=(
-        Number("reinforce", "Gradient factor: REINFORCE", "grey"),
-        Number("ppo", "PPO and GRPO, one-sided clip", "violet"),
-        Number("no_weight", "the same without weight"),
-        Number("two_side", "two-sided mask"),
-        Number("ring", "ring, .6 and 2"),
-        Number("adaptive", "adaptive clip", "green"),
-        Number("incremental", "incremental clip", "amber"),
-        Number("tis", "weight truncated at 2"),
-        Number("soft", "soft gate (SAPO)"),
-        Number("room_adaptive", "Room of ρ around ρ_k: adaptive ±", "green"),
-        Number("room_incremental", "incremental ±", "amber"),
-        Number("staleness", "1,000 such tokens: staleness S_k"),
-        Number("update", "update U_k"),
-        Number("ess", "effective sample", percent=True),
-        Number("clipped", "stopped by the chosen gate", percent=True),
-        Number("khat", "tail index k̂", undefined=True),
+        Meter("reinforce", "Gradient factor: REINFORCE", "grey"),
+        Meter("ppo", "PPO and GRPO, one-sided clip", "violet"),
+        Meter("no_weight", "the same without weight"),
+        Meter("two_side", "two-sided mask"),
+        Meter("ring", "ring, .6 and 2"),
+        Meter("adaptive", "adaptive clip", "green"),
+        Meter("incremental", "incremental clip", "amber"),
+        Meter("tis", "weight truncated at 2"),
+        Meter("soft", "soft gate (SAPO)"),
+        Meter("room_adaptive", "Room of ρ around ρ_k: adaptive ±", "green"),
+        Meter("room_incremental", "incremental ±", "amber"),
+        Meter("staleness", "1,000 such tokens: staleness S_k"),
+        Meter("update", "update U_k"),
+        Meter("ess", "effective sample", percent=True),
+        Meter("clipped", "stopped by the chosen gate", percent=True),
+        Meter("khat", "tail index k̂", undefined=True),
     ),
     pictures=(
         Picture(
             "Objective and gradient of the chosen algorithm",
-            Axis("ratio to the data's policy, ρ", 0, "end"),
-            Axis("of one token"),
+            Ruler("ratio to the data's policy, ρ", 0, "end"),
+            Ruler("of one token"),
             (
-                Mark("rule", "", x="rho_k", colour="grey"),
-                Mark("line", "objective L", "along", "objectives", colour="blue"),
-                Mark("line", "factor of ∇ log π_θ", "along", "gradients", colour="vermilion", dashed=True),
-                Mark("dots", "", "at_y", "objective_here", colour="blue"),
-                Mark("dots", "", "at_y", "gradient_here", colour="vermilion", moves=("rho", "")),
+                Layer("rule", "", x="rho_k", colour="grey"),
+                Layer("line", "objective L", "along", "objectives", colour="blue"),
+                Layer("line", "factor of ∇ log π_θ", "along", "gradients", colour="vermilion", dashed=True),
+                Layer("dots", "", "at_y", "objective_here", colour="blue"),
+                Layer("dots", "", "at_y", "gradient_here", colour="vermilion", moves=("rho", "")),
             ),
         ),
         Picture(
             "Where the chosen algorithm gives a gradient",
-            Axis("before the update, ρ_k", "low", "high", log=True),
-            Axis("now, ρ", "low", "high", log=True),
+            Ruler("before the update, ρ_k", "low", "high", log=True),
+            Ruler("now, ρ", "low", "high", log=True),
             (
-                Mark("map", "factor of ∇ log π_θ", "cells", "cells", other="columns", centre=0),
-                Mark("line", "not moved yet, ρ = ρ_k", "diagonal", "diagonal", colour="grey", dashed=True),
-                Mark("dots", "", "at_x", "at_y", colour="vermilion", moves=("rho_k", "rho")),
+                Layer("map", "factor of ∇ log π_θ", "cells", "cells", other="columns", centre=0),
+                Layer("line", "not moved yet, ρ = ρ_k", "diagonal", "diagonal", colour="grey", dashed=True),
+                Layer("dots", "", "at_x", "at_y", colour="vermilion", moves=("rho_k", "rho")),
             ),
         ),
         Picture(
             "The next 20 gradient steps on the same old token",
-            Axis("gradient step; an update has four", 0, STEPS),
-            Axis("ratio to the data's policy, ρ", log=True),
+            Ruler("gradient step; an update has four", 0, STEPS),
+            Ruler("ratio to the data's policy, ρ", log=True),
             (
-                Mark("line", "REINFORCE", "steps", "course_reinforce", colour="grey"),
-                Mark("line", "PPO", "steps", "course_ppo", colour="violet"),
-                Mark("line", "adaptive", "steps", "course_adaptive", colour="green"),
-                Mark("line", "incremental", "steps", "course_incremental", colour="amber", dashed=True),
+                Layer("line", "REINFORCE", "steps", "course_reinforce", colour="grey"),
+                Layer("line", "PPO", "steps", "course_ppo", colour="violet"),
+                Layer("line", "adaptive", "steps", "course_adaptive", colour="green"),
+                Layer("line", "incremental", "steps", "course_incremental", colour="amber", dashed=True),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "π_k makes a token 5 times likelier than the policy that sampled it. A > 0, and the update has not begun. "
         "What does PPO with ε = .2 learn from it?",
         ("5 times as much as from a new token", "1.2 times as much", "nothing"),

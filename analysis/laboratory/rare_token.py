@@ -2,8 +2,8 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import geometric_steps, percent, show
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import geometric_steps, in_percent, show
 
 
 def distances(e: float, ratio: float) -> list[float]:
@@ -29,7 +29,7 @@ def compute(e: float, R: float, epsilon: float, N: float) -> Values:
     clipped = (e if ratio > 1 + epsilon else 0.0) + (1 - e if (1 - e * ratio) / (1 - e) < 1 - epsilon else 0.0)
     unseen = (1 - e) ** N
     seen = (
-        f"A clip at {show(1 + epsilon)} touches {percent(clipped)} of the tokens"
+        f"A clip at {show(1 + epsilon)} touches {in_percent(clipped)} of the tokens"
         if clipped > 0
         else "No clip is touched"
     )
@@ -49,7 +49,7 @@ def compute(e: float, R: float, epsilon: float, N: float) -> Values:
         "clipped": clipped,
         "unseen": unseen,
         "says": f"TV is {show(tv)} and χ² is {show(chi2)}, {show(chi2 / tv)} times as much. {seen}; "
-        + f"{percent(unseen)} of samples of {show(N)} tokens do not have the rare one at all.{capped}",
+        + f"{in_percent(unseen)} of samples of {show(N)} tokens do not have the rare one at all.{capped}",
     }
 
 
@@ -74,31 +74,31 @@ EXPERIMENT = Experiment(
         Slider("N", "N", "tokens of a sample", 10, 1_000_000, 1000, log=True, whole=True),
     ),
     numbers=(
-        Number("tv", "TV", "blue"),
-        Number("chi2", "χ²", "vermilion"),
-        Number("kl", "KL(new ‖ data)", "green"),
-        Number("kl_back", "KL(data ‖ new)", "purple"),
-        Number("ess", "effective sample", percent=True),
-        Number("clipped", "tokens that a clip touches", percent=True),
-        Number("unseen", "samples without the token", percent=True),
+        Meter("tv", "TV", "blue"),
+        Meter("chi2", "χ²", "vermilion"),
+        Meter("kl", "KL(new ‖ data)", "green"),
+        Meter("kl_back", "KL(data ‖ new)", "purple"),
+        Meter("ess", "effective sample", percent=True),
+        Meter("clipped", "tokens that a clip touches", percent=True),
+        Meter("unseen", "samples without the token", percent=True),
     ),
     pictures=(
         Picture(
             "Four distances between the same two policies",
-            Axis("ratio of the rare token, R", 1, 1e4, log=True),
-            Axis("distance", 1e-8, 1e4, log=True),
+            Ruler("ratio of the rare token, R", 1, 1e4, log=True),
+            Ruler("distance", 1e-8, 1e4, log=True),
             (
-                Mark("line", "TV", "ratios", "tvs", colour="blue"),
-                Mark("line", "χ²", "ratios", "chi2s", colour="vermilion"),
-                Mark("line", "KL(new ‖ data)", "ratios", "kls", colour="green"),
-                Mark("line", "KL(data ‖ new)", "ratios", "kl_backs", colour="purple"),
-                Mark("rule", "", x="ratio", colour="grey"),
+                Layer("line", "TV", "ratios", "tvs", colour="blue"),
+                Layer("line", "χ²", "ratios", "chi2s", colour="vermilion"),
+                Layer("line", "KL(new ‖ data)", "ratios", "kls", colour="green"),
+                Layer("line", "KL(data ‖ new)", "ratios", "kl_backs", colour="purple"),
+                Layer("rule", "", x="ratio", colour="grey"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "TV is .02, well inside of any trust region. What share of the data still counts?",
-        ("98 %", "about half", "20 %"),
+        ("98%", "about half", "20%"),
         right=2,
         because="χ² is 3.96, so that 100 tokens are worth 100 / 4.96 = 20.",
     ),

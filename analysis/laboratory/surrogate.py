@@ -3,7 +3,7 @@
 From the first state a way leads to a second one, which the old policy hardly visits; there the new policy loses M.
 """
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
 from ratioscope.analysis.laboratory.tools import geometric_steps, show
 
 WRONG = 1e-3
@@ -144,45 +144,45 @@ EXPERIMENT = Experiment(
         Slider("gamma", "γ", "discount", 0.5, 0.99, 0.9, step=0.01),
     ),
     numbers=(
-        Number("before", "J(π)"),
-        Number("after", "J after the step"),
-        Number("promised", "gain that is promised, αg", "blue"),
-        Number("gained", "true gain", "vermilion"),
-        Number("ignored", "what the surrogate ignores"),
-        Number("bound", "gain that the bound guarantees", "green"),
-        Number("largest", "ε, largest expected advantage"),
-        Number("alpha_bound", "α*, where the bound is largest", "green"),
-        Number("alpha_best", "α where J is largest", "vermilion"),
-        Number("careful", "penalty of the bound ÷ true one", "green"),
-        Number("careful_mean", "with the mean TV, as S0 Theorem 1.1", "amber"),
+        Meter("before", "J(π)"),
+        Meter("after", "J after the step"),
+        Meter("promised", "gain that is promised, αg", "blue"),
+        Meter("gained", "true gain", "vermilion"),
+        Meter("ignored", "what the surrogate ignores"),
+        Meter("bound", "gain that the bound guarantees", "green"),
+        Meter("largest", "ε, largest expected advantage"),
+        Meter("alpha_bound", "α*, where the bound is largest", "green"),
+        Meter("alpha_best", "α where J is largest", "vermilion"),
+        Meter("careful", "penalty of the bound ÷ true one", "green"),
+        Meter("careful_mean", "with the mean TV, as S0 Theorem 1.1", "amber"),
     ),
     pictures=(
         Picture(
             "How much of the promise comes true",
-            Axis("share of π′ that is taken, α", 1e-6, 2, log=True),
-            Axis("gain ÷ promised gain", FLOOR, 1.2),
+            Ruler("share of π′ that is taken, α", 1e-6, 2, log=True),
+            Ruler("gain ÷ promised gain", FLOOR, 1.2),
             (
-                Mark("line", "promised", "shares", "promise", colour="blue"),
-                Mark("line", "guaranteed by the bound", "feasible", "least", colour="green"),
-                Mark("line", "with the mean TV", "milder", "least_mean", colour="amber", dashed=True),
-                Mark("line", "true", "inside", "truth", colour="vermilion"),
-                Mark("rule", "", y="zero", colour="grey"),
-                Mark("rule", "", x="alpha", colour="grey"),
-                Mark("rule", "", x="alpha_bound", colour="green"),
-                Mark("dots", "", "here", "kept", colour="vermilion", moves=("alpha", "")),
+                Layer("line", "promised", "shares", "promise", colour="blue"),
+                Layer("line", "guaranteed by the bound", "feasible", "least", colour="green"),
+                Layer("line", "with the mean TV", "milder", "least_mean", colour="amber", dashed=True),
+                Layer("line", "true", "inside", "truth", colour="vermilion"),
+                Layer("rule", "", y="zero", colour="grey"),
+                Layer("rule", "", x="alpha", colour="grey"),
+                Layer("rule", "", x="alpha_bound", colour="green"),
+                Layer("dots", "", "here", "kept", colour="vermilion", moves=("alpha", "")),
             ),
         ),
         Picture(
             "Safe steps, again and again",
-            Axis("iterations of CPI, k", 1, ITERATIONS, log=True),
-            Axis("J", 1e-6, 1, log=True),
+            Ruler("iterations of CPI, k", 1, ITERATIONS, log=True),
+            Ruler("J", 1e-6, 1, log=True),
             (
-                Mark("line", "candidate π′: stops before the loss", "iterations", "trapped", colour="vermilion"),
-                Mark("line", "candidate with the best advantages", "iterations", "best", colour="green"),
+                Layer("line", "candidate π′: stops before the loss", "iterations", "trapped", colour="vermilion"),
+                Layer("line", "candidate with the best advantages", "iterations", "best", colour="green"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "The surrogate promises a gain for every share of π′. What share may be taken before the step loses?",
         ("nearly all of it", "about a tenth", "less than 1%"),
         right=2,

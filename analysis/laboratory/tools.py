@@ -23,7 +23,7 @@ def show(value: float, digits: int = 3) -> str:
     return "0" if text in ("-0", "") else text.replace("-", "−")
 
 
-def exp(x: float) -> float:
+def capped_exp(x: float) -> float:
     """e^x, at most e^700, as no number is larger than 1.8e308."""
     return math.exp(min(x, 700.0))
 
@@ -59,14 +59,14 @@ def steps(low: float, high: float, count: int) -> list[float]:
     return [low + (high - low) * place / (count - 1) for place in range(count)]
 
 
-def mean(values: list[float]) -> float:
+def average(values: list[float]) -> float:
     """Their mean; there must be one."""
     return sum(values) / len(values)
 
 
-def percent(share: float) -> str:
+def in_percent(share: float) -> str:
     """Say a share, 0 to 1, in percent."""
-    return f"{show(100 * share, 2)} %"
+    return f"{show(100 * share, 2)}%"
 
 
 def across(shares: list[list[float]]) -> list[float]:

@@ -5,8 +5,8 @@ Everything is exact, in the limit of many responses. The algorithms are those of
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Axis, Experiment, Mark, Number, Picture, Question, Slider, Values
-from ratioscope.analysis.laboratory.tools import across, exp, percent, show, upwards
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.tools import across, capped_exp, in_percent, show, upwards
 
 ALGORITHMS = (
     "reinforce",
@@ -57,7 +57,7 @@ def push(algorithm: float, data: list[float], log_ratio: list[float], rewards: l
         mean_left = sum([left[arm] * rewards[arm] for arm in range(3)]) / total
         return [left[arm] * (rewards[arm] - mean_left) / total for arm in range(3)]
     if algorithm == 6:
-        return [data[arm] * exp(advantage[arm]) * advantage[arm] for arm in range(3)]
+        return [data[arm] * capped_exp(advantage[arm]) * advantage[arm] for arm in range(3)]
     return [data[arm] * advantage[arm] for arm in range(3)]
 
 
@@ -66,13 +66,13 @@ def gradient(algorithm: float, data: list[float], log_policy: list[float], rewar
     log_ratio = [log_policy[arm] - math.log(max(data[arm], 1e-300)) for arm in range(3)]
     pushes = push(algorithm, data, log_ratio, rewards)
     total = sum(pushes)
-    return [pushes[arm] - total * exp(log_policy[arm]) for arm in range(3)]
+    return [pushes[arm] - total * capped_exp(log_policy[arm]) for arm in range(3)]
 
 
 def log_softmax(logits: list[float]) -> list[float]:
     """Logarithms of the probabilities."""
     largest = max(logits)
-    total = largest + math.log(sum([exp(logit - largest) for logit in logits]))
+    total = largest + math.log(sum([capped_exp(logit - largest) for logit in logits]))
     return [logit - total for logit in logits]
 
 
@@ -91,10 +91,10 @@ def course(algorithm: float, m: float, rewards: list[float], data: list[float]) 
     for step in range(STEPS):
         log_policy = log_softmax(logits)
         if step > 0 and step % int(m) == 0:
-            data = [exp(value) for value in log_policy]
+            data = [capped_exp(value) for value in log_policy]
         moved = gradient(algorithm, data, log_policy, rewards)
         logits = [log_policy[arm] + RATE * moved[arm] for arm in range(3)]
-        found.append([exp(value) for value in log_softmax(logits)])
+        found.append([capped_exp(value) for value in log_softmax(logits)])
     return found
 
 
@@ -136,11 +136,11 @@ def compute(algorithm: float, m: float, step: float, r2: float, second: float, t
         late = path[STEPS - STEPS // 4]
         rests = max([abs(end[arm] - late[arm]) for arm in range(3)]) < 0.01
         moves = "at rest" if rests else "still moving"
-        verdict = f"By step {STEPS} arm {likeliest + 1} has {percent(end[likeliest])}, {moves}"
+        verdict = f"By step {STEPS} arm {likeliest + 1} has {in_percent(end[likeliest])}, {moves}"
     elif likeliest == 2:
-        verdict = f"By step {STEPS} the best arm has {percent(end[2])}"
+        verdict = f"By step {STEPS} the best arm has {in_percent(end[2])}"
     else:
-        verdict = f"By step {STEPS} arm {likeliest + 1} has {percent(end[likeliest])}, the wrong one"
+        verdict = f"By step {STEPS} arm {likeliest + 1} has {in_percent(end[likeliest])}, the wrong one"
     source = "on the first data only" if m >= STEPS else f"with new data every {show(m)} steps"
     return {
         "steps": [1.0 * at for at in range(0, STEPS + 1, 4)],
@@ -199,43 +199,43 @@ EXPERIMENT = Experiment(
         Slider("third", "π_b(a₃)", "arm 3 in the first data", 0, 1, 0.1, step=0.01, folded=True),
     ),
     numbers=(
-        Number("mean", "mean reward of the data, μ_r"),
-        Number("g1", "first gradient, arm 1", "grey"),
-        Number("g2", "arm 2", "vermilion"),
-        Number("g3", "arm 3", "blue"),
-        Number("p1", "probability now, arm 1", "grey", percent=True),
-        Number("p2", "arm 2", "vermilion", percent=True),
-        Number("p3", "arm 3", "blue", percent=True),
-        Number("earned", "mean reward now"),
+        Meter("mean", "mean reward of the data, μ_r"),
+        Meter("g1", "first gradient, arm 1", "grey"),
+        Meter("g2", "arm 2", "vermilion"),
+        Meter("g3", "arm 3", "blue"),
+        Meter("p1", "probability now, arm 1", "grey", percent=True),
+        Meter("p2", "arm 2", "vermilion", percent=True),
+        Meter("p3", "arm 3", "blue", percent=True),
+        Meter("earned", "mean reward now"),
     ),
     pictures=(
         Picture(
             "Where the gradient moves a policy",
-            Axis("arm 2"),
-            Axis("arm 3"),
+            Ruler("arm 2"),
+            Ruler("arm 3"),
             (
-                Mark("arrows", "gradient on the present data", "field_x", "field_y", colour="grey"),
-                Mark("line", "path", "path_x", "path_y", colour="violet"),
-                Mark("line", "still to come", "rest_x", "rest_y", colour="violet", dashed=True),
-                Mark("dots", "new data", "fresh_x", "fresh_y", colour="amber"),
-                Mark("dots", "", "policy_x", "policy_y", colour="violet", labels="policy_name"),
-                Mark("dots", "", "data_x", "data_y", colour="amber", labels="data_name", moves=("second", "third")),
+                Layer("arrows", "gradient on the present data", "field_x", "field_y", colour="grey"),
+                Layer("line", "path", "path_x", "path_y", colour="violet"),
+                Layer("line", "still to come", "rest_x", "rest_y", colour="violet", dashed=True),
+                Layer("dots", "new data", "fresh_x", "fresh_y", colour="amber"),
+                Layer("dots", "", "policy_x", "policy_y", colour="violet", labels="policy_name"),
+                Layer("dots", "", "data_x", "data_y", colour="amber", labels="data_name", moves=("second", "third")),
             ),
             corners=("arm 1 pays 0", "arm 2 pays r₂", "arm 3 pays 1"),
         ),
         Picture(
             "Probability of the arms",
-            Axis("gradient step", 0, STEPS),
-            Axis("probability", 0, 1),
+            Ruler("gradient step", 0, STEPS),
+            Ruler("probability", 0, 1),
             (
-                Mark("line", "arm 1", "steps", "one", colour="grey"),
-                Mark("line", "arm 2", "steps", "two", colour="vermilion"),
-                Mark("line", "arm 3, the best", "steps", "three", colour="blue"),
-                Mark("rule", "", x="step", colour="grey"),
+                Layer("line", "arm 1", "steps", "one", colour="grey"),
+                Layer("line", "arm 2", "steps", "two", colour="vermilion"),
+                Layer("line", "arm 3, the best", "steps", "three", colour="blue"),
+                Layer("rule", "", x="step", colour="grey"),
             ),
         ),
     ),
-    question=Question(
+    question=Guess(
         "The arms pay 0, .8 and 1; the data have 30%, 60% and 10% of them. Where does REINFORCE end on these data?",
         ("arm 3, which pays most", "arm 2, which the data have most", "at a mixture like the data"),
         right=1,

@@ -43,7 +43,7 @@ def lab(
     schema_version and experiments, each with experiment, claim, source, at.
     """
     from ratioscope.analysis.laboratory import EXPERIMENTS
-    from ratioscope.analysis.laboratory.tools import percent, show
+    from ratioscope.analysis.laboratory.tools import in_percent, show
 
     if name is None:
         if as_json:
@@ -86,6 +86,6 @@ def lab(
     width = max(len(number.words) for number in of.numbers)
     for number in of.numbers:
         got = found[number.key]
-        print_line(f"  {number.words:<{width}}  {percent(got) if number.percent else show(got, 10)}")
+        print_line(f"  {number.words:<{width}}  {in_percent(got) if number.percent else show(got, 10)}")
     print_line("")
     print_wrapped(found["says"])

@@ -173,7 +173,7 @@ class Screen {
       const found = COMPUTE[this.data.key](...this.data.sliders.map(slider => this.values[slider.key]))
       this.data.sliders.forEach((slider, place) => this.hands[place].show(this.values[slider.key]))
       this.data.numbers.forEach(({ key, percent }, place) => {
-        this.cells[place].textContent = percent ? `${show(100 * found[key])} %` : show(found[key])
+        this.cells[place].textContent = percent ? `${show(100 * found[key])}%` : show(found[key])
       })
       this.says.textContent = found.says
       for (const frame of this.frames) frame.draw(found)

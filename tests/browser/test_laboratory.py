@@ -94,7 +94,7 @@ def test_a_hand_on_the_keyboard_is_enough(open_page: OpenPage) -> None:
     page.get_by_role("link", name="Try it").nth(1).press("Enter")
     expect(page.get_by_role("heading", name=EXPERIMENTS["rare_token"].claim)).to_be_visible()
     page.get_by_role("button", name="about half").press("Enter")
-    expect(page.locator(".because").first).to_contain_text("No: 20 %.")
+    expect(page.locator(".because").first).to_contain_text("No: 20%.")
     page.get_by_label("R its ratio").press("ArrowRight")
     page.wait_for_url("**at=R*")
     expect(page.locator(".slider output").nth(1)).not_to_have_text("200")

@@ -79,4 +79,4 @@ def test_dropping_the_old_drops_the_long_and_a_shorter_queue_does_not() -> None:
 
 def test_the_right_answer_is_computed() -> None:
     answer = EXPERIMENT.question.answers[EXPERIMENT.question.right]
-    assert answer == f"{100 * mass_on_old(0.05, 0.99):.0f} %"
+    assert answer == f"{100 * mass_on_old(0.05, 0.99):.0f}%"

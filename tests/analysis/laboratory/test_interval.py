@@ -69,7 +69,7 @@ def test_logs_are_judged_as_steps_of_a_run() -> None:
 
 def test_the_right_answer_is_computed() -> None:
     found = lab.EXPERIMENT.at()
-    assert f"{100 * found['cover']:.0f} %" in lab.EXPERIMENT.question.because
+    assert f"{100 * found['cover']:.0f}%" in lab.EXPERIMENT.question.because
     assert abs(found["cover"] - 2 / 3) < 0.05
 
 

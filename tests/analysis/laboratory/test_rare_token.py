@@ -12,7 +12,7 @@ def test_the_numbers_of_the_source() -> None:
     assert round(found["chi2"], 2) == 3.96
     assert round(found["kl"], 3) == 0.086
     assert round(found["kl_back"], 3) == 0.020
-    assert EXPERIMENT.question.answers[EXPERIMENT.question.right] == f"{100 * found['ess']:.0f} %"
+    assert EXPERIMENT.question.answers[EXPERIMENT.question.right] == f"{100 * found['ess']:.0f}%"
 
 
 def test_the_distances_are_those_of_a_vocabulary() -> None:
