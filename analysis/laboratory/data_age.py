@@ -2,7 +2,7 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.experiment import Ruler, Experiment, Layer, Meter, Picture, Guess, Slider, Values
 from ratioscope.analysis.laboratory.tools import in_percent, show, steps, uniforms
 
 BATCHES = 24
@@ -81,8 +81,8 @@ def compute(m: float, n: float, max_lag: float, gamma: float, sigma: float) -> V
         advice = f"Hardly a response is older than {show(max_lag)} updates."
     else:
         advice = (
-            f"Dropping what is older than {show(max_lag)} updates keeps {in_percent(share)}, "
-            + f"of {show(lengths / share)} tokens instead of {show(mean_length)}."
+            f"Dropping what is older than {show(max_lag)} updates keeps {in_percent(share)} of the responses, "
+            + f"{show(lengths / share)} tokens long instead of {show(mean_length)}."
         )
     if share <= 1 - FEW and fits >= 0:
         advice = advice + f" Instead, admit less: a queue of {show(fits)} drops hardly any."

@@ -2,7 +2,7 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
+from ratioscope.analysis.laboratory.experiment import Ruler, Experiment, Layer, Meter, Picture, Guess, Slider, Values
 from ratioscope.analysis.laboratory.tools import in_percent, show, steps
 
 AGES = [[0, 0], [0, 3], [0, 19], [10, 10], [10, 29]]
@@ -175,7 +175,7 @@ def compute(s: float, d: float, ages: float, N: float, columns: float) -> Values
 
 EXPERIMENT = Experiment(
     key="engine_or_age",
-    claim="Two columns cannot tell the engine from age, three can",
+    claim="Two columns cannot separate the engine from age, three can",
     source="S0 7.1 and 7.2",
     prose=(
         "The sampler's engine adds noise to every log-probability, and the policy drifts with every update. Log ρ is "

@@ -4,9 +4,9 @@ import math
 
 from scipy.special import stdtrit
 
-from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
-from ratioscope.analysis.laboratory.tools import in_percent, uniforms
-from ratioscope.analysis.summary.intervals import TWO_SIDED
+from ratioscope.analysis.laboratory.experiment import Ruler, Experiment, Layer, Meter, Picture, Guess, Slider, Values
+from ratioscope.analysis.laboratory.tools import show, uniforms
+from ratioscope.analysis.summary.intervals import LEVEL, TWO_SIDED
 from ratioscope.analysis.summary.over_run import FEWEST_STEPS, RELYING_STEPS, UNEQUAL_STEPS
 from ratioscope.metric import HARMLESS_ERROR, HARMLESS_RATIO, KHAT_LIMIT, MOST_RELIANCE, MOST_SPREAD, Moment
 
@@ -73,6 +73,13 @@ def of_share(share: float, n: float) -> list[float]:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return [max(middle - half, 0.0), min(middle + half, 1.0)]
+
+
+def promise(low: float, high: float) -> str:
+    """Say how a share of intervals, which is between low and high, compares with the 95% that it should be."""
+    if high < LEVEL:
+        return "fewer than promised"
+    return "more than promised" if low > LEVEL else "as promised"
 
 
 def khat_limit(tokens: float) -> float:
@@ -173,9 +180,11 @@ def logs(G: float, T: float, k: float, differ: float, unequal: float) -> list[li
         largest = 1.0
         for place in range(groups):
             at = (log * groups + place) * each
-            # Lognormal with this spread; at least one token.
-            z = math.sqrt(-2 * math.log(drawn[at])) * math.cos(2 * math.pi * drawn[at + 1])
-            size = T * math.exp(unequal * z - unequal * unequal / 2) if unequal > 0 else T
+            size = T
+            if unequal > 0:
+                # Lognormal with this spread; at least one token.
+                z = math.sqrt(-2 * math.log(drawn[at])) * math.cos(2 * math.pi * drawn[at + 1])
+                size = T * math.exp(unequal * z - unequal * unequal / 2)
             size = size if size > 1 else 1.0
             heavy = HEAVY * (1 + differ * (2 * drawn[at + 2] - 1))
             one = group(k, of, size, heavy, drawn, at + 3)
@@ -225,14 +234,15 @@ def compute(k: float, G: float, T: float, differ: float, unequal: float) -> Valu
     stale_cover = sum([1 for one in stale_holds if one]) / LOGS
     stale_low, stale_high = of_share(stale_cover, LOGS)
     printed_cover = sum([1 for one in printed if one]) / LOGS
-    if by_run:
-        mark = f"{in_percent(marked / LOGS)} rest on one ratio, so all are marked; open above, {in_percent(printed_cover)} hold."
+    resting = f"{show(100 * marked / LOGS)}% rest on one ratio"
+    if by_run and marked > RELYING_STEPS * LOGS:
+        mark = f"{resting}, so all are marked; open above, {show(100 * printed_cover)}% hold."
+    elif by_run:
+        mark = f"Groups differ too much, so all are marked; open above, {show(100 * printed_cover)}% hold."
     elif marked > 0:
-        mark = f"{in_percent(marked / LOGS)} are marked; with these open above, {in_percent(printed_cover)} hold."
+        mark = f"{resting} and are marked; with these open above, {show(100 * printed_cover)}% hold."
     else:
         mark = "No log is marked."
-    promise = "fewer than promised" if high < 0.95 else "as promised"
-    stale_promise = "fewer than promised" if stale_high < 0.95 else "as promised"
     shown = list(range(DRAWN))
     return {
         "hit_x": [log + 1 for log in shown if holds[log]],
@@ -261,8 +271,8 @@ def compute(k: float, G: float, T: float, differ: float, unequal: float) -> Valu
         "printed": printed_cover,
         "effective": effective,
         "limit": khat_limit(G * T),
-        "says": f"{in_percent(cover)} of the intervals of χ² hold the truth: {promise}. {mark} "
-        + f"Of staleness {in_percent(stale_cover)} hold: {stale_promise}.",
+        "says": f"{show(100 * cover)}% of the intervals of χ² hold the truth: {promise(low, high)}. {mark} "
+        + f"Of staleness {show(100 * stale_cover)}% hold: {promise(stale_low, stale_high)}.",
     }
 
 

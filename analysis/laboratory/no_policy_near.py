@@ -103,7 +103,8 @@ def compute(
     elif share < 1e-6:
         verdict = f"δ = {show(delta)} is just enough: the areas touch."
     else:
-        verdict = f"{in_percent(share)} of all policies are within δ of all versions, {in_percent(area(alone))} of the newest."
+        newest = in_percent(area(alone))
+        verdict = f"{in_percent(share)} of all policies are within δ of all versions, {newest} of the newest."
     return {
         "one_x": across(alone),
         "one_y": upwards(alone),

@@ -80,3 +80,4 @@ def test_sentences_have_conditions() -> None:
     assert "as promised. No log is marked" in light["says"]
     assert "fewer than promised" in lab.EXPERIMENT.at()["says"]
     assert lab.EXPERIMENT.at(unequal=1.2)["effective"] < 6
+    assert "Of staleness 98.4% hold: more than promised." in lab.EXPERIMENT.at(T=50, G=4, unequal=1.5)["says"]
