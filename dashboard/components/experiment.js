@@ -180,6 +180,7 @@ class Screen {
       this.root.dataset.draws = Number(this.root.dataset.draws ?? 0) + 1
       this.root.dataset.took = performance.now() - began
       this.root.found = found
+      this.root.values = this.values
     })
   }
 

@@ -108,3 +108,28 @@ def test_a_link_with_nonsense_shows_the_source_s_numbers(open_page: OpenPage) ->
     expect(page.locator(".slider output")).to_have_text(["0.0001", "200", "0.2", "501"])
     page = open_page("/laboratory?experiment=%3Cb%3E")
     expect(page.get_by_text("There is no experiment '<b>'.")).to_be_visible()
+
+
+@pytest.mark.parametrize("key", ["one_token", "wrong_arm", "no_policy_near"])
+def test_every_dot_that_can_be_dragged_moves_its_sliders(key: str, open_page: OpenPage) -> None:
+    page = open_page(f"/laboratory?experiment={key}")
+    settled(page, "Laboratory")
+    lab, handles = page.locator(".lab"), page.locator(".handle")
+    expect(page.locator(f"[id^=lab-{key}-]").first).to_be_attached()  # not the page before
+    expect(handles.first).to_be_visible()
+    moving = {int(place): mark.moves for picture in EXPERIMENTS[key].pictures
+              for place, mark in enumerate(picture.marks) if any(mark.moves)}  # fmt: skip
+    for place in range(handles.count()):
+        handle = handles.nth(place)
+        handle.scroll_into_view_if_needed()
+        sliders = {name for name in moving[int(handle.get_attribute("data-mark") or -1)] if name}
+        before = lab.evaluate("lab => ({ ...lab.values })")
+        box = handle.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2 - 15, box["y"] - 15, steps=5)
+        page.mouse.up()
+        page.wait_for_url("**at=*")
+        after = lab.evaluate("lab => ({ ...lab.values })")
+        assert {name for name in after if after[name] != before[name]} == sliders
