@@ -2,7 +2,7 @@
 
 import math
 
-from ratioscope.analysis.laboratory.experiment import Ruler, Experiment, Layer, Meter, Picture, Guess, Slider, Values
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
 from ratioscope.analysis.laboratory.tools import in_percent, show, steps, uniforms
 
 BATCHES = 24

@@ -4,7 +4,7 @@ import math
 
 from scipy.special import stdtrit
 
-from ratioscope.analysis.laboratory.experiment import Ruler, Experiment, Layer, Meter, Picture, Guess, Slider, Values
+from ratioscope.analysis.laboratory.experiment import Experiment, Guess, Layer, Meter, Picture, Ruler, Slider, Values
 from ratioscope.analysis.laboratory.tools import show, uniforms
 from ratioscope.analysis.summary.intervals import LEVEL, TWO_SIDED
 from ratioscope.analysis.summary.over_run import FEWEST_STEPS, RELYING_STEPS, UNEQUAL_STEPS
