@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,31 @@ def print_wrapped(text: str) -> None:
     sys.stdout.flush()
 
 
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print a head and rows in columns: in a pipe as wide as they are, on a terminal the first column is wrapped."""
+    print_line(table_text(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+
+
+def table_text(rows: Sequence[Sequence[str]], width: int | None) -> str:
+    """Rows of equally many cells in columns; what the first one has no room for goes on in the line below.
+
+    Args:
+        width: in columns of the terminal; None: as wide as the cells are.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        widths[0] = max(_NARROWEST, min(widths[0], width - 1 - sum(each + 2 for each in widths[1:])))
+    lines = []
+    for first, *others in rows:
+        indent = " " * (len(first) - len(first.lstrip()))
+        cell, *rest = textwrap.wrap(first, widths[0], subsequent_indent=f"{indent}  ", break_on_hyphens=False) or [""]
+        cells = [each.ljust(width) for each, width in zip((cell, *others), widths, strict=True)]
+        lines += ["  ".join(cells).rstrip(), *rest]
+    return "\n".join(lines)
+
+
+_NARROWEST = 16
+"""Columns that names have at least."""
 _WIDEST = 100
 """Columns: longer lines are hard to read."""
 _DEEPEST = 15

@@ -1,15 +1,13 @@
 """Ablations: is A better than B, in what do they differ, and how sure can one be?
 
-groups = settings(Member(run_id, run, summarise(run)) for ...)   # runs that differ in their seed only
-groups[0].mean("eval_accuracy")                                  # mean over seeds with its band, by step
+groups = grouped_settings(Member(run_id, run, summarise(run)) for ...)   # runs that differ in their seed only
 align(members, "eval_accuracy", by="tokens").frame               # or by="step", by="time"
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
+curves(groups, "reward", "tokens", "iqm", window=3)              # what a chart shows: smoothed, aggregated, with bands
+found = standing(groups, "eval_accuracy")                        # a row a setting, a contrast a pair, judged together
+sentences(found).sentences                                       # best, alike, undecided, worse
+found.contrast(0, 1).over_seeds                                  # setting 0 minus setting 1, with its interval
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
-verdict(a, b).here, verdict(a, b).with_other_seeds               # do these runs differ; would other seeds repeat it
-ranking(groups, "eval_accuracy")                                 # best first
-curves(groups, "reward", "tokens", "iqm", window=3)               # what a chart shows: smoothed, aggregated, with bands
-found = standing(groups, "eval_accuracy")                        # every pair under one schedule, judged together
-best_settings(found).sentences                                   # who leads, who is worse, what is not significant
 component_differences(groups)                                    # which parts of the algorithms differ
 single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
 chosen_metric(groups, "eval_accuracy")                           # or the next sensible one where no run has it
@@ -20,12 +18,12 @@ from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_inte
 from ratioscope.analysis.compare.alignment import AXES, AlignedMetric, Axis, End, align, common_end, ends
 from ratioscope.analysis.compare.changed_component import Component
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
+from ratioscope.analysis.compare.collapses import Collapse, collapses
 from ratioscope.analysis.compare.configuration import configuration, configuration_of, differing_keys
 from ratioscope.analysis.compare.contrast import (
     Difference,
     difference_over,
     difference_over_runs,
-    end_difference,
     probability_of_improvement,
     seeds_needed,
 )
@@ -40,21 +38,25 @@ from ratioscope.analysis.compare.grouping import (
     schedule_words,
 )
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
-from ratioscope.analysis.compare.ranking import over_schedules, probability_best, ranking
 from ratioscope.analysis.compare.report import ComparisonReport, report
+from ratioscope.analysis.compare.sentences import (
+    StandingWords,
+    in_these_runs,
+    rank_words,
+    sentences,
+    with_other_seeds,
+)
 from ratioscope.analysis.compare.single_changes import ChangeEffect, SingleChange, UnderSchedule, single_changes
-from ratioscope.analysis.compare.verdicts.best import (
-    Best,
+from ratioscope.analysis.compare.standing import (
+    Contrast,
+    Rank,
     SettingGroup,
     SettingRow,
-    best_settings,
-    plainest,
+    Standing,
     short_names,
+    standing,
 )
-from ratioscope.analysis.compare.verdicts.collapses import Collapse, collapses
-from ratioscope.analysis.compare.verdicts.standing import Contest, Standing, standing
-from ratioscope.analysis.compare.verdicts.verdict import ComparisonAnswer, ends_better
-from ratioscope.analysis.compare.verdicts.wording import MORE_SEEDS, margin_words, points
+from ratioscope.analysis.compare.wording import MORE_SEEDS, margin_words, points
 
 __all__ = [
     "AXES",
@@ -63,31 +65,30 @@ __all__ = [
     "NOTHING",
     "AlignedMetric",
     "Axis",
-    "Best",
     "ChangeEffect",
     "Chosen",
     "Collapse",
-    "ComparisonAnswer",
     "ComparisonReport",
     "Component",
-    "Contest",
+    "Contrast",
     "Difference",
     "End",
     "Member",
     "PromptDifference",
+    "Rank",
     "Setting",
     "SettingCurve",
     "SettingGroup",
     "SettingRow",
     "SingleChange",
     "Standing",
+    "StandingWords",
     "UnderSchedule",
     "aggregate",
     "align",
     "attribute",
     "attributes",
     "band_words",
-    "best_settings",
     "chosen_metric",
     "collapses",
     "common_end",
@@ -100,29 +101,27 @@ __all__ = [
     "difference_over_runs",
     "differences",
     "differing_keys",
-    "end_difference",
     "end_value",
     "ends",
-    "ends_better",
     "grouped_settings",
+    "in_these_runs",
     "labels",
     "margin_words",
-    "over_schedules",
     "pairs_by_seed",
-    "plainest",
     "points",
-    "probability_best",
     "probability_of_improvement",
     "prompt_difference",
     "prompt_rewards",
-    "ranking",
+    "rank_words",
     "report",
     "schedule_words",
     "seeds_needed",
+    "sentences",
     "short_names",
     "single_changes",
     "smoothed",
     "standing",
     "t_interval",
     "welch_interval",
+    "with_other_seeds",
 ]

@@ -4,16 +4,15 @@ Resampling seeds inside strata (Agarwal et al. 2021, "Deep Reinforcement Learnin
 Precipice"). The draws are the same in every call, so results repeat.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, percentile_interval
+from ratioscope.analysis.summary.intervals import LEVEL
 from ratioscope.tails import Array
 
 DRAWS = 1_000
@@ -51,30 +50,23 @@ def resamples(sizes: tuple[int, ...]) -> Array:
     return np.concatenate(drawn, axis=1).astype(float)
 
 
-def can_resample(sizes: Sequence[int]) -> bool:
-    """Whether strata of these sizes have seeds enough for a bootstrap: 4 in all, 2 in each."""
-    return sum(sizes) >= FEWEST_RESAMPLED and min(sizes) >= 2
+def can_resample(seeds: int) -> bool:
+    """Whether there are seeds enough for a bootstrap."""
+    return seeds >= FEWEST_RESAMPLED
 
 
-def aggregate(
-    frame: pd.DataFrame, statistic: StatisticName = "mean", strata: Sequence[Hashable] | None = None
-) -> pd.DataFrame:
+def aggregate(frame: pd.DataFrame, statistic: StatisticName = "mean") -> pd.DataFrame:
     """One statistic over the columns of a frame, row by row, with a pointwise 95 % band.
 
     Args:
         frame: one column a seed; NaN where a seed has no value.
         statistic: "mean", or "iqm", the mean of the middle half.
-        strata: the stratum of each column, e.g. its schedule; seeds of all strata are pooled, and resampled inside
-            their stratum. None: one stratum.
 
     Returns:
         value, low, high and seeds (how many have a value) by row. low and high are the bootstrap's middle 95 %; with
-        2 or 3 seeds of one stratum the lowest and highest seed; NaN with one seed, or where a stratum has one seed.
+        2 or 3 seeds the lowest and highest seed; NaN with one seed.
     """
     values = frame.to_numpy(dtype=float)
-    labels = pd.factorize(pd.Series([None] * values.shape[1] if strata is None else list(strata)).astype(str))[0]
-    by_stratum = np.argsort(labels, kind="stable")
-    values, labels = values[:, by_stratum], labels[by_stratum]
     present = ~np.isnan(values)
     result = np.full((len(values), 3), np.nan)
     # Rows that miss the same seeds are resampled together, over the seeds that they have.
@@ -82,37 +74,29 @@ def aggregate(
     for number, pattern in enumerate(patterns):
         if pattern.any():
             rows = which.ravel() == number
-            sizes = tuple(np.unique(labels[pattern], return_counts=True)[1].tolist())
-            result[rows] = _with_band(values[np.ix_(rows, pattern)], sizes, STATISTICS[statistic])
+            result[rows] = _with_band(values[np.ix_(rows, pattern)], STATISTICS[statistic])
     columns = pd.DataFrame(result, index=frame.index, columns=["value", "low", "high"])
     return columns.assign(seeds=present.sum(axis=1))
 
 
-def _with_band(values: Array, sizes: tuple[int, ...], statistic: Statistic) -> Array:
+def _with_band(values: Array, statistic: Statistic) -> Array:
     """value, low and high of each row, (n_rows, 3); no row has a missing value."""
     seeds = values.shape[1]
-    order = np.argsort(values, axis=1)
-    ordered = np.take_along_axis(values, order, axis=1)
+    ordered = np.sort(values, axis=1)
     weight = statistic(np.ones((1, seeds)))
     with np.errstate(invalid="ignore"):  # infinities of both signs; a trimmed one has no say
         value = np.where(weight > 0, weight * ordered, 0).sum(axis=1)
     low, high = np.full((2, len(values)), np.nan)
-    if can_resample(sizes):
+    if can_resample(seeds):
         finite = np.flatnonzero(np.isfinite(values).all(axis=1))
+        # Drawing seeds or drawing ranks is the same: one set of weights does for all rows.
+        weights = statistic(resamples((seeds,)))
         for rows in np.split(finite, range(ROWS_AT_ONCE, len(finite), ROWS_AT_ONCE)):
-            low[rows], high[rows] = _middle(_resampled(ordered[rows], order[rows], sizes, statistic))
-    elif len(sizes) == 1 and seeds > 1:
+            # Not `@`: for products this small BLAS spends its time on waking threads.
+            low[rows], high[rows] = _middle(np.einsum("rn,dn->rd", ordered[rows], weights))
+    elif seeds > 1:
         low, high = ordered[:, 0], ordered[:, -1]
     return np.stack([value, low, high], axis=1)
-
-
-def _resampled(ordered: Array, order: NDArray[np.int64], sizes: tuple[int, ...], statistic: Statistic) -> Array:
-    """The statistic of each resample, (n_rows, DRAWS); `order` says whose the ordered values are."""
-    counts = resamples(sizes)
-    if len(sizes) == 1:  # drawing seeds or drawing ranks is the same: one set of weights does for all rows
-        # Not `@`: for products this small BLAS spends its time on waking threads.
-        return np.einsum("rn,dn->rd", ordered, statistic(counts))
-    return np.stack([statistic(counts[:, places]) @ values for values, places in zip(ordered, order, strict=True)])
 
 
 def _middle(drawn: Array) -> tuple[Array, Array]:
@@ -167,8 +151,3 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
 
 def _t(freedom: Array) -> Array:
     return np.asarray(stdtrit(freedom, (1 + LEVEL) / 2))
-
-
-def bootstrap_interval(drawn: Array, sizes: Sequence[int]) -> Interval:
-    """The middle 95 % of a number's resamples; none where the strata have too few seeds."""
-    return percentile_interval(drawn) if can_resample(sizes) else NO_INTERVAL

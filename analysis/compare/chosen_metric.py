@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ratioscope.analysis.compare.grouping import Setting, check_metric
-from ratioscope.analysis.compare.verdicts.wording import lowered
+from ratioscope.analysis.compare.wording import lowered
 from ratioscope.catalogue import CATALOGUE
 
 # What a run is for, best measured first.

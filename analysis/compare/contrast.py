@@ -5,8 +5,8 @@ seed; otherwise the settings are independent samples (Welch). All numbers are an
 every sign, and P(A > B) into 1 - P(A > B), exactly.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -16,16 +16,15 @@ from scipy.special import gammaincinv, stdtr, stdtrit
 
 from ratioscope.analysis.compare.aggregates import (
     FEWEST_RESAMPLED,
-    bootstrap_interval,
     can_resample,
     resamples,
     t_interval,
     welch_interval,
 )
-from ratioscope.analysis.compare.alignment import AlignedMetric, Axis, End, align, ends
+from ratioscope.analysis.compare.alignment import AlignedMetric, Axis, align
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import width
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval
+from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, percentile_interval
 from ratioscope.tails import Array
 
 POWER = 0.8
@@ -47,35 +46,54 @@ class SeedsNeeded(NamedTuple):
 class Difference:
     """The means' difference A - B at the end, with its uncertainty over seeds; NaN where there is none."""
 
+    a: Array = field(repr=False, compare=False)
+    """What the seeds of A end with; where they are paired, in the order of B's, (n_seeds,)."""
+    b: Array = field(repr=False, compare=False)
     value: float
     interval: Interval
     """95 %, by t: paired, or Welch's; none where every seed gives the same, for then the spread is not known."""
-    bootstrap: Interval
-    """95 %, by resampling seeds; none with fewer than 4 of either setting."""
-    probability: float
-    """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half. NaN with fewer than
-    4 seeds of either: two that agree would say 1."""
-    probability_interval: Interval
-    seeds: tuple[int, int]
-    """Of A and of B; with pairs, their number twice."""
     paired: bool
-    wins: tuple[int, int, int]
-    """In how many pairs of seeds A ends above B, and B above A, of how many; where seeds are not shared, every run of A
-    with every run of B."""
-    p_value: float
-    """Two-sided, of the t test that `interval` comes from; NaN without one."""
-    seeds_needed: SeedsNeeded | None
-    """`seeds_needed` for the observed difference and spread."""
 
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """Of A and of B; with pairs, their number twice."""
+        return len(self.a), len(self.b)
 
-def end_difference(a: Setting, b: Setting, metric: str, end: End) -> Difference:
-    """The difference of what the settings end with (`ends`), over seeds.
+    @property
+    def wins(self) -> tuple[int, int, int]:
+        """In how many pairs of seeds A ends above B, and B above A, of how many; where seeds are not shared, every run
+        of A with every run of B."""
+        one, other = (self.a, self.b) if self.paired else (self.a[:, None], self.b[None, :])
+        return int((one > other).sum()), int((one < other).sum()), one.size if self.paired else one.size * other.size
 
-    Raises:
-        RatioscopeError: there is no such metric, or a run does not have the axis.
-    """
-    x, y = ends(a, metric, end), ends(b, metric, end)
-    return difference_over_runs(x, y, width(metric, (a, b), np.concatenate([x, y])))
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of the t test that `interval` comes from; NaN without one."""
+        spread, freedom = self._spread
+        return float(2 * stdtr(freedom, -abs(self.value) / spread))
+
+    def p_beyond(self, margin: float, sign: int = 1) -> float:
+        """One-sided, of A - B, or with sign -1 of B - A, being at least the margin; NaN as `p_value`."""
+        spread, freedom = self._spread
+        return float(stdtr(freedom, (sign * self.value - margin) / spread))
+
+    @property
+    def _spread(self) -> tuple[float, float]:
+        known = np.isfinite(self.interval.low)
+        return _spread(self.a, self.b, paired=self.paired) if known else (float("nan"), float("nan"))
+
+    @cached_property
+    def probability(self) -> tuple[float, Interval]:
+        """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half. NaN with fewer
+        than 4 seeds of either: two that agree would say 1."""
+        if min(self.seeds) < FEWEST_RESAMPLED:
+            return float("nan"), NO_INTERVAL
+        return probability_of_improvement(self.a, self.b)
+
+    @cached_property
+    def seeds_needed(self) -> SeedsNeeded | None:
+        """`seeds_needed` for the observed difference and spread."""
+        return seeds_needed(self.a, self.b, paired=self.paired) if np.isfinite(self.interval.low) else None
 
 
 def difference_over_runs(a: "pd.Series[float]", b: "pd.Series[float]", most: float = inf) -> Difference:
@@ -84,58 +102,13 @@ def difference_over_runs(a: "pd.Series[float]", b: "pd.Series[float]", most: flo
     Args:
         most: the largest that is possible (`possible.width`): the interval ends there.
     """
-    paired, a, b = _pair(a, b)
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    shared = sorted(set(a.index) & set(b.index))
+    paired = len(shared) > 1
+    x, y = (np.asarray(side[shared] if paired else side.sort_index(), dtype=float) for side in (a, b))
     with np.errstate(invalid="ignore"):
         value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
     known = high - low > ROUNDING * abs(value)
-    probability, probability_interval = float("nan"), NO_INTERVAL
-    if min(len(x), len(y)) >= FEWEST_RESAMPLED:
-        probability, probability_interval = probability_of_improvement([(x, y)])
-    bootstrap = NO_INTERVAL
-    if paired and can_resample([len(x)]):
-        bootstrap = bootstrap_interval(resamples((len(x),)) @ (x - y) / len(x), [len(x)])
-    elif can_resample([len(x)]) and can_resample([len(y)]):
-        drawn_x, drawn_y = _draws_of_two([x], [y])
-        bootstrap = bootstrap_interval(drawn_x @ x / len(x) - drawn_y @ y / len(y), [len(x), len(y)])
-    return Difference(
-        value,
-        Interval(max(low, -most), min(high, most)) if known else NO_INTERVAL,
-        bootstrap if known else NO_INTERVAL,
-        probability,
-        probability_interval,
-        (len(x), len(y)),
-        paired,
-        _wins(x, y, paired=paired),
-        p_value(x, y, paired=paired) if known else float("nan"),
-        seeds_needed(x, y, paired=paired) if known else None,
-    )
-
-
-def p_over_seeds(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
-    """The p value of `difference_over_runs` alone, which costs no resampling."""
-    paired, a, b = _pair(a, b)
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    with np.errstate(invalid="ignore"):
-        value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
-    return p_value(x, y, paired=paired) if high - low > ROUNDING * abs(value) else float("nan")
-
-
-def _wins(x: Array, y: Array, *, paired: bool) -> tuple[int, int, int]:
-    one, other = (x, y) if paired else (x[:, None], y[None, :])
-    return int((one > other).sum()), int((one < other).sum()), len(x) if paired else len(x) * len(y)
-
-
-def p_value(x: Array, y: Array, *, paired: bool) -> float:
-    """Two-sided, of the paired or of Welch's t test; NaN where the spread is not known.
-
-    Args:
-        x, y: what the runs end with, (n_seeds,).
-    """
-    spread, freedom = _spread(x, y, paired=paired)
-    if not spread > 0:
-        return float("nan")
-    return float(2 * stdtr(freedom, -abs(x.mean() - y.mean()) / spread))
+    return Difference(x, y, value, Interval(max(low, -most), min(high, most)) if known else NO_INTERVAL, paired)
 
 
 def _spread(x: Array, y: Array, *, paired: bool) -> tuple[float, float]:
@@ -147,14 +120,8 @@ def _spread(x: Array, y: Array, *, paired: bool) -> tuple[float, float]:
     parts = [float(np.var(side, ddof=1)) / len(side) for side in (x, y)]
     total = sum(parts)
     if not total > 0:
-        return 0.0, float("nan")
+        return float("nan"), float("nan")
     return total**0.5, total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (x, y), strict=True))
-
-
-def _pair(a: "pd.Series[float]", b: "pd.Series[float]") -> tuple[bool, "pd.Series[float]", "pd.Series[float]"]:
-    """Whether the two are compared seed by seed, and what is compared."""
-    shared = sorted(set(a.index) & set(b.index))
-    return (True, a[shared], b[shared]) if len(shared) > 1 else (False, a.sort_index(), b.sort_index())
 
 
 def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, AlignedMetric]:
@@ -182,43 +149,22 @@ def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> t
     return table.assign(seeds=seeds)[seeds > 0], aligned
 
 
-def probability_of_improvement(blocks: Sequence[tuple[Array, Array]]) -> tuple[float, Interval]:
-    """Mean over blocks of P(X > Y), ties counting one half, with its stratified bootstrap interval (Agarwal et al.).
-
-    Args:
-        blocks: the numbers of X and of Y in each block (task, schedule), one a seed. Every run of X meets every run
-            of Y of its block.
+def probability_of_improvement(x: Array, y: Array) -> tuple[float, Interval]:
+    """P(X > Y) of every number with every other, ties counting one half (Agarwal et al. 2021).
 
     Returns:
-        The probability (NaN when a block lacks either side) and its 95 % interval: none with fewer than 4 runs of
-        either side in all, or fewer than 2 in a block.
+        The probability and its 95 % bootstrap interval: none with fewer than 4 numbers of either.
     """
-    wins = [(x[:, None] > y) + 0.5 * (x[:, None] == y) for x, y in blocks]
-    if not wins or min(win.size for win in wins) == 0:
-        return float("nan"), NO_INTERVAL
-    probability = float(np.mean([win.mean() for win in wins]))
-    xs, ys = [x for x, _ in blocks], [y for _, y in blocks]
-    if not (can_resample([len(x) for x in xs]) and can_resample([len(y) for y in ys])):
-        return probability, NO_INTERVAL
-    drawn_x, drawn_y = _draws_of_two(xs, ys)
-    drawn = np.zeros(len(drawn_x))
-    from_x = from_y = 0
-    for win in wins:
-        to_x, to_y = from_x + win.shape[0], from_y + win.shape[1]
-        drawn += ((drawn_x[:, from_x:to_x] @ win) * drawn_y[:, from_y:to_y]).sum(axis=1) / win.size / len(wins)
-        from_x, from_y = to_x, to_y
-    return probability, bootstrap_interval(drawn, [len(x) for x in xs])
-
-
-def _draws_of_two(x: Sequence[Array], y: Sequence[Array]) -> tuple[Array, Array]:
-    """Independent resamples of the strata of x and of y; swapped when x and y are: results are antisymmetric."""
-    sides = [tuple(tuple(part.tolist()) for part in side) for side in (x, y)]
-    if sides[0] > sides[1]:
-        drawn_y, drawn_x = _draws_of_two(y, x)
-        return drawn_x, drawn_y
-    sizes = [[len(part) for part in side] for side in (x, y)]
-    drawn = resamples((*sizes[0], *sizes[1]))
-    return drawn[:, : sum(sizes[0])], drawn[:, sum(sizes[0]) :]
+    sides = tuple(x.tolist()), tuple(y.tolist())
+    if sides[0] > sides[1]:  # the draws are those of one order: results are antisymmetric
+        value, interval = probability_of_improvement(y, x)
+        return 1 - value, Interval(1 - interval.high, 1 - interval.low)
+    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+    if not can_resample(min(len(x), len(y))):
+        return float(wins.mean()) if wins.size else float("nan"), NO_INTERVAL
+    drawn = resamples((len(x), len(y)))
+    chances = ((drawn[:, : len(x)] @ wins) * drawn[:, len(x) :]).sum(axis=1) / wins.size
+    return float(wins.mean()), percentile_interval(chances)
 
 
 def seeds_needed(x: Array, y: Array, *, paired: bool) -> SeedsNeeded | None:

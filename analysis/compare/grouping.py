@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare.aggregates import aggregate, t_interval
 from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration, differing_keys
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.setup import unusual
@@ -59,15 +57,6 @@ class Setting:
     def label(self) -> str:
         return f"{self.variant}, {self.schedule}"
 
-    def series(self, metric: str) -> pd.DataFrame:
-        """One column a run, aligned by step; NaN where a run has no value.
-
-        Raises:
-            RatioscopeError: `check_metric`.
-        """
-        check_metric(metric)
-        return pd.DataFrame({member.run_id: member.summary.values[metric] for member in self.members})
-
     def by_seed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """This setting's columns of a frame with one column a run, as one column a seed; runs of one seed averaged.
 
@@ -78,18 +67,6 @@ class Setting:
         if renamed.columns.is_unique:
             return renamed.sort_index(axis=1)
         return renamed.T.groupby(level=0).mean().T
-
-    def mean(self, metric: str) -> pd.DataFrame:
-        """mean, low, high and number of seeds by step; `band_words` says what low and high are."""
-        frame = aggregate(self.by_seed(self.series(metric))).rename(columns={"value": "mean"})
-        return frame.dropna(subset=["mean"])
-
-    def end(self, metric: str) -> tuple[float, float, float]:
-        """Mean over the seeds of each run's last values, with a 95 % t interval over seeds (NaN with one seed)."""
-        ends = pd.DataFrame({run_id: [end_value(series)] for run_id, series in self.series(metric).items()})
-        values = self.by_seed(ends).to_numpy()[0]
-        mean, low, high = t_interval(values[np.isfinite(values)])
-        return float(mean), float(low), float(high)
 
 
 def check_metric(metric: str) -> None:

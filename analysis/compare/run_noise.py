@@ -7,7 +7,7 @@ noise of one is added, because a run's end is to be the same whichever of them i
 over a step's prompt groups, the intervals of the step summary say as much; these groups are new in every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import hypot, isfinite, sqrt
 
@@ -172,11 +172,27 @@ def _between(a: Noise, b: Noise, z: float) -> tuple[float, float]:
 
 def _excludes(a: Noise, b: Noise) -> float:
     """The z at which an end of the interval reaches 0."""
+    return _largest(lambda z: (ends_at := _between(a, b, z))[0] > 0 or ends_at[1] < 0)
+
+
+def p_beyond(a: Noise, b: Noise, margin: float) -> float:
+    """One-sided, of A - B being at least the margin; NaN where the noise or the margin is not known.
+
+    It is below p where the upper end of the interval of A - B at the level 1 - 2 p is below the margin.
+    """
+    if a.reason or b.reason or not isfinite(margin):
+        return float("nan")
+    if a.value - b.value >= margin:
+        return 1.0
+    return float(ndtr(-_largest(lambda z: _between(a, b, z)[1] < margin)))
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """The z up to which something holds that holds at small ones."""
     low, high = 0.0, _LARGEST_Z
     for _ in range(50):
         middle = (low + high) / 2
-        ends_at = _between(a, b, middle)
-        low, high = (middle, high) if ends_at[0] > 0 or ends_at[1] < 0 else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 

@@ -22,8 +22,9 @@ from ratioscope.analysis.compare.curves import smoothed
 from ratioscope.analysis.compare.grouping import Setting, check_metric
 from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.possible import width
+from ratioscope.analysis.compare.sentences import why_not
+from ratioscope.analysis.compare.standing import setting_names
 from ratioscope.analysis.compare.tasks import tasks
-from ratioscope.analysis.compare.verdicts.verdict import setting_names, why_not
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
 ChangeVerdict = Literal["better", "worse", "alike", "cannot tell"]

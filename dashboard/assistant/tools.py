@@ -364,7 +364,7 @@ def compare(
         members.append(Member(name, found, summary))
     contents = report(members, metric, by).to_json()
     left_out = []
-    for part in ("prompts", "differences", "over_schedules", "components", "answers", "groups", "ranking"):
+    for part in ("prompts", "differences", "components", "pairs", "answers", "ranking"):
         if len(json.dumps(contents)) > MOST_CHARACTERS:
             left_out.append(part)
             del contents[part]

@@ -7,8 +7,9 @@ import typer
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import Quiet, app, check_is_folder, examples, opened
-from ratioscope.dashboard.terminal import complain, print_line, say_json, working
+from ratioscope.dashboard.terminal import complain, print_table, print_wrapped, say_json, working
 from ratioscope.errors import RatioscopeError
+from ratioscope.inert import one_line
 from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
@@ -51,13 +52,19 @@ def compare(
     Runs that differ in their seed only are one setting; the best is compared with each of the others. A metric that no
     two settings have is replaced by evaluation accuracy, or by the reward; the first sentence says so.
 
-    --json prints an object: schema_version, metric, instead, by, until, sentences, ranking, over_schedules, groups,
-    collapsed, answers, prompts, components, differences. Undefined is null.
+    --json prints an object: schema_version, metric, instead, by, until, sentences, ranking, judged_by, pairs, answers,
+    prompts, collapsed, components, differences. Undefined is null.
     """
     from ratioscope.analysis.compare import report
 
     found = report(members(runs, quiet), metric, by)
-    say_json(found.to_json()) if as_json else print_line(found.text())
+    if as_json:
+        say_json(found.to_json())
+        return
+    print_wrapped("\n".join((*map(one_line, found.sentences), "", *found.notes())))
+    print_table(found.table())
+    if parts := list(found.parts()):
+        print_wrapped("\n".join(("", "Components in which the settings differ:", *parts)))
 
 
 def members(folders: list[Path], quiet: bool) -> "list[Member]":

@@ -1,6 +1,7 @@
 """Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,16 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ratioscope.analysis.compare import Axis, Setting, SettingCurve, SettingGroup, SettingRow, curves
+from ratioscope.analysis.compare import (
+    Axis,
+    Rank,
+    Setting,
+    SettingCurve,
+    SettingGroup,
+    SettingRow,
+    curves,
+    rank_words,
+)
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -20,9 +30,9 @@ from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
-MOST_ROWS = 24
+MOST_ROWS = 12
 """Rows of a dot plot that are seen at once, heads included."""
-_ROW = 24  # pixels
+_ROW = 22  # pixels
 _LINE = 16  # pixels of a name at the end of a line
 _LONGEST_NAME, _NARROW_NAME = 44, 20  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
@@ -129,7 +139,7 @@ def dot_plot(
     lines: Collection[int] = (),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; the best in colour, the others grey.
+    """A row a setting, best first: seeds as circles, mean and interval; coloured by how it stands to the best (`Rank`).
 
     Args:
         baseline: a setting's name.
@@ -145,21 +155,25 @@ def dot_plot(
         for row in rows:
             places.append((len(named), row))
             named[len(named)] = row.name, False
-        for value in (row.value for row in group.rows if row.place in lines):
+        for value in (row.value for row in group.rows if row.place in lines and np.isfinite(row.value)):
             line = {"color": mode.muted, "width": 1, "dash": "dash"}
             fig.add_shape(type="line", x0=value, x1=value, y0=first - 0.6, y1=len(named) - 0.4, line=line)
-    for leads, colour in ((False, mode.muted), (True, theme.CURRENT)):
-        _add_rows(fig, [(at, row) for at, row in places if row.leads == leads], metric, colour)
+    colours = {rank: _RANKS.get(rank, mode.muted) for rank in (None, *Rank)}
+    for colour in dict.fromkeys(colours.values()):
+        if mine := [(at, row) for at, row in places if colours[row.rank] == colour]:
+            _add_rows(fig, mine, metric, colour)
     for at, row in places:
         fig.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=8, y=at, showarrow=False,
             text=metric_value(metric, row.value, *row.interval),
-            font={"size": 12, "color": mode.text if row.leads else mode.muted},
+            font={"size": 12, "color": mode.text if row.rank is Rank.BEST else mode.muted},
         )  # fmt: skip
-    if baseline:
+    above = [_key({row.rank for _, row in places}, metric, colours)]
+    above += [f"dashed: {base.plotly_text(_cut(baseline))}"] if baseline else []
+    for line_of, text in enumerate(filter(None, above[::-1])):
         fig.add_annotation(
-            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-            font={"size": 11, "color": mode.muted}, text=f"dashed: {base.plotly_text(_cut(baseline))}",
+            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", yshift=_LINE * line_of,
+            showarrow=False, font={"size": 12, "color": mode.muted}, text=text,
         )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), _LONGEST_NAME), range=[len(named) - 0.4, -0.6],
@@ -173,17 +187,31 @@ def dot_plot(
         "yaxis": {"ticktext": _labels(named.values(), _NARROW_NAME), "tickfont": {"color": mode.text, "size": 11}}
     }
     fig.update_layout(
-        height=_ROW * len(named) + 52, margin={"l": 8, "r": 56, "t": 20, "b": 28}, hovermode="closest",
+        height=_ROW * len(named) + 64, margin={"l": 8, "r": 56, "t": 36, "b": 28}, hovermode="closest",
         showlegend=False, dragmode="zoom", uirevision=metric,
         meta={"rows": len(named), "narrow": narrow | {"xaxis": {"nticks": 4}}},
     )  # fmt: skip
     return fig
 
 
-def _labels(named: Iterable[tuple[str, bool]], longest: int) -> list[str]:
+# Who is as good as the best is blue, as the best is; muted are the others.
+_RANKS = {Rank.BEST: theme.CURRENT, Rank.ALIKE: theme.CURRENT, Rank.UNDECIDED: theme.AMBER}
+
+
+def _key(ranks: set[Rank | None], metric: str, colours: Mapping[Rank | None, str]) -> str:
+    """What the colours are; nothing where there is one."""
+    called: dict[str, list[str]] = {}
+    for rank, word in rank_words(metric).items():
+        if rank in ranks:
+            called.setdefault(colours[rank], []).append(word)
+    told = [f'<span style="color:{colour}">●</span> {", ".join(words)}' for colour, words in called.items()]
+    return "   ".join(told) if len(ranks - {None}) > 1 else ""
+
+
+def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
     """Names at an axis, heads in bold; tables have all of long ones."""
-    texts = [(base.plotly_text(_cut(name, longest)), head) for name, head in named]
-    return [f"<b>{text}</b>" if head else text for text, head in texts]
+    texts = map(base.plotly_text, _cut_apart([name for name, _ in named], longest))
+    return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
 
 
 def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:
@@ -245,6 +273,24 @@ def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
     return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-longest // 2 :]}"
 
 
+def _cut_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Names that leave room for the plot, cut where no two of them become the same."""
+    long = sorted(name for name in names if len(name) > longest) or [""]
+    both = enumerate(zip(long[0], long[-1], strict=False))
+    common = next((place for place, (one, other) in both if one != other), 0)
+    window = slice(max(0, common - 2), max(0, common - 2) + longest - 7)
+
+    def from_difference(name: str) -> str:
+        return name if len(name) <= longest else f"{name[:6]}…{name[window]}"
+
+    ways = (lambda name: _cut(name, longest), lambda name: textwrap.shorten(name, longest, placeholder="…"))
+    for way in (*ways, from_difference):
+        cut = [way(name) for name in names]
+        if len(set(cut)) == len(set(names)):
+            return cut
+    return [_cut(name, longest) for name in names]
+
+
 def fits_names(shown: Sequence[CurveLine], height: int = 320) -> bool:
     """Whether the names of the lines have room below each other at the right."""
     return sum(not line.quiet for line in shown) * _LINE <= height - 60
@@ -263,10 +309,9 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
         at[-1] = min(at[-1], y[1])
         for number in range(len(at) - 2, -1, -1):
             at[number] = min(at[number], at[number + 1] - apart)
-    longest = 0
-    for place, where in zip(places, at.tolist(), strict=True):
-        line, name = shown[place], _cut(shown[place].name, _LONGEST)
-        longest = max(longest, len(name))
+    named = _cut_apart([shown[place].name for place in places], _LONGEST)
+    for place, name, where in zip(places, named, at.tolist(), strict=True):
+        line = shown[place]
         fig.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=6, y=where, showarrow=False, font={"size": 12},
             text=f'<span style="color:{line.style.colour}">●</span> {base.plotly_text(name)}', align="left",
@@ -280,7 +325,7 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
         "bgcolor": "rgba(0,0,0,0)",
     }
     phone = {"showlegend": True, "annotations": [], "legend": legend, "margin": {"l": 8, "r": 8, "t": 12, "b": 90}}
-    fig.update_layout(margin={"r": 24 + 7 * longest}, meta={"narrow": phone})
+    fig.update_layout(margin={"r": 24 + 7 * max(map(len, named), default=0)}, meta={"narrow": phone})
 
 
 def small_multiples(

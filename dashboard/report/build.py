@@ -173,13 +173,13 @@ def comparison_report(
         "comparison",
         f"{len(runs)} runs compared",
         f"{len(groups)} settings, by {CATALOGUE[chosen_by.metric].title.lower()}",
-        tuple(("", line) for line in compared.best.said),
+        tuple(("", line) for line in compared.words.said),
         tuple(_once(found)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance(runs, command_line(runs, chosen, steps, metric, framework=framework)),
         asdict(runs[0].limits) if all(opened.limits == runs[0].limits for opened in runs) else {},
-        tuple(filter(None, (chosen_by.instead, *(f"{remark}." for remark in compared.standing.remarks)))),
+        tuple(filter(None, (chosen_by.instead, *compared.words.remarks))),
         brief=_is_brief(chosen),
     )
 

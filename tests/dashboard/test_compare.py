@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
-from ratioscope.analysis.compare import Member, curves, grouped_settings, standing
+from ratioscope.analysis.compare import Member, curves, grouped_settings, standing, with_other_seeds
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
@@ -99,18 +99,18 @@ def _named(at: AppTest) -> list[str]:
 def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) -> None:
     assert _named(page) == ["grpo", "reinforce"]
     said = sentences(page).replace("\\", "")
-    assert "Best: grpo (" in said and "%, 4 seeds).** Worse: reinforce." in said
+    assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce." in said
     assert "other seeds may change" not in said  # four are enough
-    assert "Blue: the best" in said and "Bars: 95% over seeds (t)." in said
+    assert "Bars: 95% over seeds (t)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
     assert "mean of the last 3 logged values, steps 5 to 7" in said
 
 
 def test_the_ranking_is_a_table_on_demand(on_demand: AppTest) -> None:
-    (table,) = [table.value for table in on_demand.dataframe if "P(best)" in table.value]
+    (table,) = [table.value for table in on_demand.dataframe if "Seeds" in table.value]
     assert list(table["Setting"]) == ["grpo", "reinforce"]
     assert list(table["Seeds"]) == [str(SEEDS)] * 2
-    assert float(table["P(best)"][0].removesuffix("%")) > 90
+    assert list(table["To the best"]) == ["best", "worse"]
 
 
 def test_one_run_alone_is_drawn_without_a_band_or_a_difference(two: list[str]) -> None:
@@ -144,7 +144,7 @@ def test_the_interquartile_mean_of_four_seeds_leaves_out_two(two: list[str], fol
 
 @pytest.mark.parametrize(("along", "title"), [("tokens", "tokens trained on"), ("time", "since the first update")])
 def test_runs_are_laid_along_tokens_and_time(two: list[str], along: str, title: str) -> None:
-    at = visit("compare", run=two, along=along, against="true")
+    at = visit("compare", run=two, along=along, ranking="true")
     for chart in _panels(at):
         assert title in chart["layout"]["xaxis"]["title"]["text"]
     assert _named(at) == ["grpo", "reinforce"]
@@ -172,7 +172,7 @@ def unfolded() -> list[AppTest]:
 def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
     """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
     if not unfolded:
-        shown = dict.fromkeys(("seeds", "prompts", "parts", "pair", "settings", "ranking", "against"), "true")
+        shown = dict.fromkeys(("seeds", "prompts", "parts", "pair", "settings", "ranking"), "true")
         unfolded.append(visit("compare", run=two, **shown))
     return unfolded[0]
 
@@ -201,13 +201,14 @@ def test_a_and_b_are_chosen(two: list[str]) -> None:
     at = visit("compare", run=two, pair="true")
     assert at.selectbox(key="a").value == LEADER
     best, other = (option for option in at.selectbox(key="a").options if option != LEADER)
-    before = {tile.label: tile.value for tile in at.metric}
-    after = {tile.label: tile.value for tile in checked(at.selectbox(key="a").set_value(other).run(), "compare").metric}
-    assert after["A − B over seeds"] == f"-{before['A − B over seeds']}"
-    assert (before["P(A ends higher)"], after["P(A ends higher)"]) == ("1", "0")
+    before = sentences(at)
+    after = sentences(checked(at.selectbox(key="a").set_value(other).run(), "compare"))
+    assert "A is grpo, sync_interval = 4.  B is reinforce" in before and "A is reinforce" in after
+    assert all("grpo is ahead in 4 of 4 pairs of seeds" in said for said in (before, after))
+    assert "probability of ending better 1" in before
     same = checked(at.selectbox(key="b").set_value(other).run(), "compare")
     assert "A and B are the same setting." in sentences(same)
-    assert checked(same.selectbox(key="a").set_value(best).run(), "compare").metric
+    assert "pairs of seeds" in sentences(checked(same.selectbox(key="a").set_value(best).run(), "compare"))
 
 
 def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_demand: AppTest) -> None:
@@ -244,7 +245,7 @@ def test_page_and_report_say_the_same_of_two_settings(on_demand: AppTest, folder
     shown = [table.value.to_numpy().tolist() for table in page.dataframe]
     said = sentences(page)
     for block in section.blocks:
-        if isinstance(block, Table) and block.title != "The best of each schedule against the others":  # of one row
+        if isinstance(block, Table):
             assert [list(map(cell_text, row)) for row in block.rows] in shown, block.title
             assert block.title in said
             assert block.note in said
@@ -335,21 +336,23 @@ def test_forty_settings_have_forty_looks(folder: Path) -> None:
 def test_standing_meets_across_schedules_where_no_schedule_has_two(folder: Path) -> None:
     members = [Member(name, run := open_run(folder / name), summarise(run)) for name in ("grpo-0", "longer")]
     found = standing(grouped_settings(members), "eval_accuracy")
-    assert [contest.schedule for contest in found.contests] == [""]
-    assert "there is one seed of each" in found.contests[0].answers[0].sentence
+    assert [group.schedule for group in found.ranked] == [""]
+    assert "there is one seed of each" in with_other_seeds(found.contrasts[0])
 
 
 def test_differences_are_to_the_best_of_two_until_another_is_chosen(two: list[str], on_demand: AppTest) -> None:
     other = next(label for label in on_demand.selectbox(key="baseline").options if label.startswith("reinforce"))
     for at, left in (
         (on_demand, "reinforce"),
-        (visit("compare", run=two[::-1], against="true"), "reinforce"),
-        (visit("compare", run=two, baseline=other, against="true"), "grpo"),
+        (visit("compare", run=two[::-1], ranking="true"), "reinforce"),
+        (visit("compare", run=two, baseline=other, ranking="true"), "grpo"),
     ):
-        (table,) = [table.value for table in at.dataframe if "Significant" in table.value]
-        assert list(table["Setting"]) == [left]
-        assert table["Difference"][0].startswith("-") == (left == "reinforce")
-        assert list(table["Significant"]) == ["worse" if left == "reinforce" else "better"]
+        (table,) = [table.value for table in at.dataframe if "Seeds" in table.value]
+        held = table[table["95% of it"] != "–"]
+        assert list(held["Setting"]) == [left]
+        (minus,) = [head for head in table if head.startswith("Minus ")]
+        assert next(iter(held[minus])).startswith("-") == (left == "reinforce")
+        assert "Significant" not in table or list(held["Significant"]) == ["better"]
 
 
 def test_the_page_begins_with_the_ends_best_first(page: AppTest) -> None:

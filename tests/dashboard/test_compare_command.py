@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ratioscope.dashboard.terminal import table_text
 from ratioscope.run_format.schema import SCHEMA_VERSION
 from tests.making.commands import Outcome, command
 from tests.making.runs import random_step, write_run
@@ -40,14 +41,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
     assert out.startswith(
-        "Best: climbing (41%, 2 seeds). Worse: flat.\n2 seeds each: other seeds may change this order"
+        "Best: climbing (41%, 2 seeds).\nWorse: flat.\n2 seeds each: other seeds may change this order"
     )
     assert [line.split()[0] for line in out.splitlines() if "%  [" in line] == ["climbing", "flat"]
     assert "Intervals: 95% over seeds (t)." in out
     assert "probability" not in out  # of two seeds it would read as certainty
     assert "steps 4 to 5" in out
-    gate = next(line for line in out.splitlines() if line.startswith("gate"))
-    assert gate.split() == ["gate", "one_side", "none"]
+    assert "\n  gate: one_side (climbing); none (flat)" in out
 
 
 def test_many_settings_are_a_row_each_and_one_line_says_what_single_seeds_leave_open(
@@ -55,8 +55,17 @@ def test_many_settings_are_a_row_each_and_one_line_says_what_single_seeds_leave_
 ) -> None:
     out = ratioscope("compare", *sorted(SAMPLE_RUNS.glob("offline-*"))).succeeded()
     assert out.count("other seeds") == 1
-    [row] = [line for line in out.splitlines() if line.startswith("reinforce, offline")]
-    assert row.split() == ["reinforce,", "offline", "group_mean", "none", "none", "-", "-"]
+    assert "  weight: ratio (grpo and rec_oneside_is); none (rec_oneside_nois and reinforce)\n" in out
+
+
+def test_no_line_is_wider_than_the_terminal(ratioscope: Ratioscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = ratioscope("compare", *sorted(SAMPLE_RUNS.glob("offline-*"))).succeeded()
+    assert max(map(len, out.splitlines())) <= 80
+    rows = [("", "mean"), ("a long name of many words", "1%"), ("  inside", "2%")]
+    told = "                  mean\na long name of    1%\n  many words\n  inside          2%"
+    assert table_text(rows, 23) == told
 
 
 def test_a_folder_of_runs_is_the_same_as_its_runs_in_any_order(ratioscope: Ratioscope, runs: Path) -> None:
@@ -76,15 +85,17 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, runs: Path, by: str) 
     (answer,) = found["answers"]
     assert {answer["a"], answer["b"]} == {"climbing", "flat"}
     assert answer["seeds"] == [2, 2] and found["schema_version"] == SCHEMA_VERSION
-    estimates = [answer[key] for key in ("difference", "bootstrap", "probability_of_improvement", "here")]
-    estimates += [row[key] for row in found["ranking"] for key in ("mean", "iqm")] + found["prompts"]
+    estimates = [answer[key] for key in ("difference", "probability_of_improvement", "here")]
+    estimates += [row[key] for row in found["ranking"] for key in ("mean", "here", "iqm")] + found["prompts"]
     for estimate in estimates:
         assert estimate.keys() >= {"label", "value", "interval", "note"}
         low, high = estimate["interval"] or (estimate["value"], estimate["value"])
         assert estimate["value"] is None or low <= estimate["value"] <= high
-    assert answer["difference"]["interval"] and answer["bootstrap"]["interval"] is None
+    assert answer["difference"]["interval"]
     assert answer["probability_of_improvement"]["value"] is None and answer["seeds_needed"] is None
-    assert answer["better_here"] is None and "does not say on how many prompts" in answer["here"]["note"]
+    (pair,) = found["pairs"]
+    assert pair["differ_here"] is None and "does not say on how many prompts" in answer["here"]["note"]
+    assert pair["differ_with_other_seeds"] is (by == "step") and found["judged_by"] == "seeds"
     assert answer["pairs_of_seeds"]["all"] == 2
     assert [row["setting"] for row in found["ranking"]] == ["climbing", "flat"]
     assert found["components"] == [{"component": "gate", **_gates(found)}]

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
-from ratioscope.analysis.compare import Member, Setting, best_settings, curves, difference_over, standing
+from ratioscope.analysis.compare import Member, Setting, curves, difference_over, standing
 from ratioscope.analysis.compare import grouped_settings as grouped
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
@@ -284,7 +284,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "compare.dot_plot",
         lambda m, mode, steps: comparison.dot_plot(
-            best_settings(standing(m.settings, "reward")).groups, "reward", mode, baseline=HOSTILE, lines=(0,)
+            standing(m.settings, "reward").groups, "reward", mode, baseline=HOSTILE, lines=(0,)
         ),
         over_steps=False,
     ),

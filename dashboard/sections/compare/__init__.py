@@ -81,15 +81,13 @@ def _table_of_runs(comparison: Comparison, subjects: Sequence[Subject]) -> Table
 
 
 def _standing(comparison: Comparison) -> Section:
-    """The ends, the ranking, the curves, the best against the others; who leads is the report's verdict."""
-    groups, found = comparison.settings, comparison.standing
-    blocks: list[Block] = []
-    if comparison.best.rows:
-        blocks += [dots(comparison, most=len(groups) + len(comparison.best.groups)), tables.ranking(comparison)]
+    """The ends, the ranking, the curves; who leads is the report's verdict."""
+    found, blocks = comparison.standing, list[Block]()
+    if found.rows:
+        blocks += [dots(comparison, most=len(found.rows) + len(found.groups)), tables.ranking(comparison)]
         blocks += [multiples(comparison, span(comparison))]
-        blocks += [*tables.contests(comparison), *tables.over_schedules(comparison)]
-        if found.contests and len(groups) == 2:
-            blocks += pair_difference(comparison, *found.contests[0].pairs[0])
+        if len(comparison.settings) == 2 and found.ranked:
+            blocks += pair_difference(comparison, found.contrasts[0].a, found.contrasts[0].b)
         blocks += tables.changes(comparison)
     return Section("standing", QUESTION, QUESTION, "", tuple(blocks))
 

@@ -7,13 +7,13 @@ from typing import Concatenate
 
 from ratioscope.analysis.compare import (
     Axis,
-    Best,
     Setting,
     SettingCurve,
     Standing,
-    best_settings,
+    StandingWords,
     curves,
     labels,
+    sentences,
     standing,
 )
 from ratioscope.analysis.compare.aggregates import StatisticName
@@ -78,9 +78,9 @@ class Comparison:
         return self.compute(standing, self.measure.metric, self.measure.by)
 
     @cached_property
-    def best(self) -> Best:
-        """A row for each setting, best first, and who leads in words."""
-        return best_settings(self.standing)
+    def words(self) -> StandingWords:
+        """Who leads, in words."""
+        return sentences(self.standing)
 
     @property
     def curves(self) -> list[SettingCurve]:

@@ -29,11 +29,10 @@ def heading(measure: ComparedMeasure) -> str:
 
 def span(comparison: Comparison) -> str:
     """From where to where the settings end, of which one at least has the metric."""
-    metric = comparison.measure.metric
-    known = comparison.standing.ranking.dropna(subset=["mean"]).sort_values("mean")
+    metric, settings = comparison.measure.metric, comparison.settings
+    known = sorted(comparison.standing.rows, key=lambda row: row.value)
     (low, least), (high, most) = (
-        (metric_value(metric, float(row["mean"])), f"{row['setting']}, {row['schedule']}")
-        for row in (known.iloc[0], known.iloc[-1])
+        (metric_value(metric, row.value), settings[row.place].label) for row in (known[0], known[-1])
     )
     if len(known) == 1:
         return f"{most} ends with {high}."
@@ -59,7 +58,7 @@ def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
     """Curves with the styles that tell them apart; of many looks the best eight are in colour."""
     found = comparison.curves
     names = legend_names([curve.setting for curve in found], look.colour, look.dash)
-    order = [row.place for row in comparison.best.rows]
+    order = [row.place for row in comparison.standing.rows]
     order = sorted(range(len(found)), key=lambda place: order.index(place) if place in order else len(order))
     loud = list(dict.fromkeys(names[place] for place in order))[:MOST_COLOURED]
     places = [place for place, name in enumerate(names) if name in loud]
@@ -92,7 +91,7 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
                 named=names_at_ends(comparison, look),
-                height=320 if len(facets) < 3 else 280 if len(facets) <= figures.MOST_IN_A_ROW else 220,
+                height=270 if len(facets) < 3 else 240 if len(facets) <= figures.MOST_IN_A_ROW else 200,
             ),
             said, _numbers(comparison, places), (measure.metric,), by_step=by_step,
         )

@@ -4,6 +4,7 @@ from functools import partial
 
 import pandas as pd
 
+from ratioscope.analysis.compare import Rank, margin_words, rank_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare.baseline import compared_with
@@ -21,12 +22,12 @@ def dots(
         baseline: a place among the settings, drawn as a line.
         most: rows that are drawn; of more settings the best of each schedule.
     """
-    found, metric = comparison.best, comparison.measure.metric
+    found, metric = comparison.standing, comparison.measure.metric
     partners = {} if baseline is None else compared_with(comparison, baseline)
     lines = set() if baseline is None or len(comparison.settings) < 2 else {baseline, *partners.values()}
-    drawn = sum(map(len, figures.rows_drawn(found.groups, most)))
+    left = left_out(comparison, most)
     title = f"{CATALOGUE[metric].title} at the end" + (
-        f", best {drawn} of {len(found.rows)} settings" if drawn < len(found.rows) else ""
+        f", best {len(found.rows) - left} of {len(found.rows)} settings" if left else ""
     )
     draw = partial(
         figures.dot_plot, found.groups, metric, baseline=comparison.settings[baseline or 0].variant if lines else "",
@@ -35,32 +36,36 @@ def dots(
     return chart(comparison.mode, key, title, draw, _marks(comparison), _numbers(comparison), (metric,))
 
 
-def left_out(comparison: Comparison) -> int:
-    """How many settings the plot leaves out while it is not unfolded."""
-    drawn = sum(map(len, figures.rows_drawn(comparison.best.groups)))
-    return len(comparison.best.rows) - drawn
+def left_out(comparison: Comparison, most: int = figures.MOST_ROWS) -> int:
+    """How many settings the plot leaves out."""
+    found = comparison.standing
+    return len(found.rows) - sum(map(len, figures.rows_drawn(found.groups, most)))
 
 
 def _marks(comparison: Comparison) -> str:
-    """What colours, dots and bars are."""
-    found = comparison.best
+    """What dots and bars are, and what is corrected for many comparisons."""
+    found, words = comparison.standing, comparison.words
+    ranks = {row.rank for row in found.rows}
     told = []
-    if any(row.leads for row in found.rows):
-        told.append("Blue: the best, and no significant difference to it." if len(found.rows) > 1 else "")
+    if Rank.UNDECIDED in ranks:
+        more = f"a difference of {margin_words(found.metric)} is not excluded"
+        told.append(f"Undecided: no significant difference to the best, and {more}.")
+    if len(found.contrasts) > 1 and ranks & {Rank.ALIKE, Rank.UNDECIDED, Rank.WORSE}:
+        told.append("Colours: pairs corrected for many comparisons (Holm); bars are not.")
     if any(len(row.seeds) > 1 for row in found.rows):
         told.append("Circles: seeds.")
-    if found.basis:
-        told.append(f"Bars: {found.basis}.")
-    told.append(comparison.standing.where)
-    return " ".join(filter(None, told))
+    if words.basis:
+        told.append(f"Bars: {words.basis}.")
+    return " ".join(filter(None, (*told, words.where)))
 
 
 def _numbers(comparison: Comparison) -> pd.DataFrame:
     """A row a setting and seed."""
-    metric, names = comparison.measure.metric, comparison.labels
+    metric, names, called = comparison.measure.metric, comparison.labels, rank_words(comparison.measure.metric)
     rows = [
         {"setting": names[row.place], "seed": str(seed), metric: float(value), "mean": row.value,
-         "low": row.interval.low, "high": row.interval.high, "group": row.letters}
-        for row in comparison.best.rows for seed, value in row.seeds.items()
+         "low": row.interval.low, "high": row.interval.high, "group": row.letters,
+         "to the best": called[row.rank] if row.rank else ""}
+        for row in comparison.standing.rows for seed, value in row.seeds.items()
     ]  # fmt: skip
     return pd.DataFrame(rows)

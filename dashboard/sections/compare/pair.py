@@ -8,12 +8,10 @@ import pandas as pd
 
 from ratioscope.analysis.compare import (
     Axis,
-    ComparisonAnswer,
     PromptDifference,
     Setting,
-    common_end,
     difference_over,
-    ends_better,
+    in_these_runs,
     pairs_by_seed,
     points,
     prompt_difference,
@@ -27,40 +25,35 @@ from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.subject import chart, steps_in_words
 
 
-def contrast(comparison: Comparison, a: int, b: int) -> tuple[pd.DataFrame, ComparisonAnswer]:
-    """A minus B along the axis, of running means, and which ends better; both by their places among the settings."""
+def along(comparison: Comparison, a: int, b: int) -> pd.DataFrame:
+    """A minus B along the axis, of running means; both by their places among the settings."""
     measure = comparison.measure
-    return comparison.compute(_contrast, a, b, measure.metric, measure.by, measure.window)
+    return comparison.compute(_along, a, b, measure.metric, measure.by, measure.window)
 
 
-def _contrast(
-    settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, window: int
-) -> tuple[pd.DataFrame, ComparisonAnswer]:
-    pair = settings[a], settings[b]
-    running_a, running_b = smoothed(pair, metric, window)
-    table, _ = difference_over(running_a, running_b, metric, by)
-    return table, ends_better(*pair, metric, common_end(settings, metric, by))
+def _along(settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, window: int) -> pd.DataFrame:
+    one, other = smoothed((settings[a], settings[b]), metric, window)
+    return difference_over(one, other, metric, by)[0]
 
 
-def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
+def pair_difference(comparison: Comparison, a: int, b: int, *, key: str = "difference") -> list[Piece]:
     """A minus B along the axis, and what its band is."""
-    measure = comparison.measure
-    table, answer = contrast(comparison, a, b)
+    measure, table, contrast = comparison.measure, along(comparison, a, b), comparison.standing.contrast(a, b)
     if not len(table):
         return [Paragraph("Nowhere on this axis do both have a value.")]
-    by_step = measure.by == "step"
+    by_step, name = measure.by == "step", " minus ".join(contrast.names)
     draw = partial(
-        figures.difference_figure, table, measure.metric, name=f"{answer.a} minus {answer.b}", by=measure.by,
+        figures.difference_figure, table, measure.metric, name=name, by=measure.by,
         x=comparison.steps if by_step else (None, None),
     )  # fmt: skip
-    if min(answer.difference.seeds) < 2:
+    if min(contrast.over_seeds.seeds) < 2:
         said = "One seed has no spread: no band. The ends decide."
     else:
-        how = "paired by seed" if answer.difference.paired else "unpaired (Welch)"
+        how = "paired by seed" if contrast.over_seeds.paired else "unpaired (Welch)"
         said = f"Band: 95% over seeds, {how}, at each point by itself. The ends decide."
     return [
-        chart(comparison.mode, "difference", f"{CATALOGUE[measure.metric].title}: {answer.a} minus {answer.b}", draw,
-              f"{answer.here}.", table, (measure.metric,), by_step=by_step),
+        chart(comparison.mode, key, f"{CATALOGUE[measure.metric].title}: {name}", draw, f"{in_these_runs(contrast)}.",
+              table, (measure.metric,), by_step=by_step),
         Paragraph(said, small=True),
     ]  # fmt: skip
 

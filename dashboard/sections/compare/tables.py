@@ -7,14 +7,16 @@ from ratioscope.analysis.compare import (
     Member,
     Setting,
     SingleChange,
+    UnderSchedule,
     components,
     differences,
     margin_words,
+    rank_words,
     single_changes,
 )
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.formats import interval, metric_value, plain_number, share
+from ratioscope.dashboard.formats import interval, metric_value
 from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
@@ -55,104 +57,67 @@ def other_settings(members: Sequence[Member]) -> list[Piece]:
     return [Table("Other settings that differ", ("Setting", *map(str, table.columns)), tuple(rows))] if rows else []
 
 
-def ranking(comparison: Comparison) -> Table:
-    """The settings, best first; columns that say nothing here are left out."""
-    metric, found = comparison.measure.metric, comparison.standing
+def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) -> Table:
+    """The settings, best first, and each minus another one; columns that say nothing here are left out.
+
+    Args:
+        against: of settings by their places those that they are held against; None: the best of their group.
+    """
+    metric, found, called = comparison.measure.metric, comparison.standing, rank_words(comparison.measure.metric)
+    if against is None:
+        against = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
+    others = set(against.values())
+    minus = f"Minus {comparison.labels[others.pop()]}" if len(others) == 1 else "Minus"
     explained = {
         "Task": "",
         "Setting": "",
         "Schedule": "",
+        "To the best": "All pairs judged together (Holm). Undecided: no significant difference to the best, but one "
+        f"of {margin_words(metric)} is not excluded.",
         "Group": "Settings of one schedule that share a letter do not differ significantly; all pairs judged together.",
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",
-        "95% of these runs": "The noise of the prompts; other seeds may differ by more.",
-        "95% over seeds": "t interval of the mean.",
-        "IQM": "Mean of the middle half of the seeds.",
-        "Band of the IQM": "Bootstrap, from 4 seeds on.",
-        "P(best)": "Probability that no other setting has a better mean, from 4 seeds on.",
+        "95%": comparison.words.basis,
+        minus: "Difference of the ends.",
+        "95% of it": "This pair by itself; over seeds paired where both share seeds.",
+        "Significant": "All pairs are judged together (Holm); settings of different schedules are not.",
+        "IQM": "Mean of the middle half of the seeds, from 4 seeds on.",
+        "Band of the IQM": "Bootstrap.",
     }
-    letters = {row.place: row.letters for row in comparison.best.rows}
     rows = []
-    for place, row in zip(map(int, found.ranking.index), found.ranking.to_dict("records"), strict=True):
-        low, high = found.noise[place].interval
-        many = row["seeds"] >= FEWEST_RESAMPLED
-        middle = _cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]) if many else ("", "")
+    for row in found.rows:
+        setting, middle, held = found.settings[row.place], ("", ""), ("", "", "")
+        if len(row.seeds) >= FEWEST_RESAMPLED:
+            middle = _cells(metric, row.middle[0], *row.middle[1])
+        if row.place in against:
+            contrast = found.contrast(row.place, against[row.place])
+            difference, differs = found.deciding(contrast)
+            significant = {None: "unknown", False: "no", True: _way(metric, difference.value)}[differs]
+            name = "" if len(set(against.values())) == 1 else f" ({contrast.names[1]})"
+            held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
+                    pair.between(metric, *difference.interval), significant)  # fmt: skip
         rows.append(
-            (row["task"], str(row["setting"]), str(row["schedule"]), letters.get(place, ""), str(row["seeds"]),
-             metric_value(metric, row["mean"], *((low, high) if isfinite(low) else (row["low"], row["high"]))),
-             interval(metric, low, high) if isfinite(low) else "",
-             _interval(metric, row["low"], row["high"]) if row["seeds"] > 1 else "one seed",
-             *middle, share(row["best"]) if isfinite(row["best"]) else "")
+            (found.tasks[row.place], setting.variant, setting.schedule, called[row.rank] if row.rank else "",
+             row.letters, str(len(row.seeds)), metric_value(metric, row.value, *row.interval),
+             interval(metric, *row.interval) if isfinite(row.interval.low) else "", *held, *middle)
         )  # fmt: skip
-    several = max((len(contest.here.order) for contest in found.contests), default=0) > 2
-    kept = [
-        column
-        for column, head in enumerate(explained)
-        if any(row[column] for row in rows) and (head != "Group" or several)
-    ]
-    shown = tuple(tuple(row[column] or "–" for column in kept) for row in rows)
-    heads = tuple(head for column, head in enumerate(explained) if column in kept)
+    # Two settings have no groups, and what the best is held against is said by its rank.
+    silent = {"Group"} if max((len(group.rows) for group in found.ranked), default=0) < 3 else set()
+    silent |= {"Schedule"} if len({row[2] for row in rows}) == 1 and len(rows) > 1 else set()
+    silent |= {"Significant"} if all(row[-3] in ("", "no") or row[3] == row[-3] for row in rows) else set()
+    kept = [place for place, head in enumerate(explained) if head not in silent and any(row[place] for row in rows)]
+    heads = tuple(head for place, head in enumerate(explained) if place in kept)
+    shown = tuple(tuple(row[place] or "–" for place in kept) for row in rows)
     title = f"{'Where the runs end' if len(set(found.tasks)) > 1 else 'Ranking'}: {CATALOGUE[metric].title} at the end"
-    return Table(title, heads, shown, "", _helps({head: explained[head] for head in heads}))
+    return Table(title, heads, shown, "", {head: explained[head] for head in heads if explained[head]})
 
 
-def contests(comparison: Comparison) -> list[Table]:
-    """One row for each setting but the best of its schedule, against the best; no table where there is none."""
-    metric, found = comparison.measure.metric, comparison.standing
-    explained = {
-        "Schedule": "",
-        "Best": "",
-        "Other": "",
-        "Difference": "Mean of the best minus mean of the other.",
-        "95% of these runs": "The noise of the prompts, this pair by itself.",
-        "These runs": "Whether they differ; all pairs are judged together (Holm).",
-        "95% over seeds": "t interval, paired where both share seeds; this pair by itself.",
-        "Best ahead in": "Of the pairs of seeds; of all pairs of runs where seeds are not shared.",
-        "P(improvement)": "Probability that a run of the best ends better than a run of the other, from 4 seeds on.",
-        "Other seeds": "Whether they would repeat it; all pairs are judged together (Holm).",
-        "Why, or what to do": "",
-    }
-    rows = []
-    for contest in found.contests:
-        for places, answer in zip(contest.pairs, contest.answers, strict=True):
-            over = answer.difference
-            wins = over.wins[1 if CATALOGUE[metric].better == "lower" else 0]
-            repeats = "differ" if places in contest.with_other_seeds.apart else "unknown"
-            reason = answer.reason if repeats == "unknown" else ""
-            if repeats == "unknown" and answer.better:
-                reason = f"not among {contest.with_other_seeds.family} pairs that are judged together; run more seeds"
-            rows.append(
-                (contest.schedule or "all", answer.a, answer.b,
-                 *_difference(metric, answer.runs.value, *answer.runs.interval),
-                 "unknown" if answer.runs.reason else "differ" if places in contest.here.apart else "not told apart",
-                 pair.between(metric, *over.interval) or "none",
-                 f"{wins} of {over.wins[2]}" if min(over.seeds) > 1 else "–",
-                 plain_number(answer.probability_of_improvement), repeats, reason)
-            )  # fmt: skip
-    title = "The best of each schedule against the others"
-    kept = [column for column in range(len(explained)) if any(row[column] not in ("–", "none") for row in rows)]
-    heads = tuple(head for column, head in enumerate(explained) if column in kept)
-    shown = tuple(tuple(row[column] for column in kept) for row in rows)
-    note = "; ".join(dict.fromkeys(answer.runs.reason for each in found.contests for answer in each.answers))
-    note = f"Of these runs: {note}." if note else ""
-    return [Table(title, heads, shown, note, _helps({head: explained[head] for head in heads}))] if rows else []
-
-
-def over_schedules(comparison: Comparison) -> list[Table]:
-    """Variants that ran under every schedule; no table where there is none, or one schedule only."""
-    metric = comparison.measure.metric
-    rows = tuple(
-        (str(name), f"{int(row['seeds'])}",
-         *_cells(metric, row["mean"], row["mean_low"], row["mean_high"]),
-         *_cells(metric, row["iqm"], row["iqm_low"], row["iqm_high"]))
-        for name, row in comparison.standing.over_schedules.iterrows()
-    )  # fmt: skip
-    note = (
-        "Variants that ran under every schedule, runs pooled. Intervals resample seeds within each schedule; with "
-        "one seed in a schedule there is no interval."
-    )
-    head = ("Variant", "Runs", "Mean", "95%", "IQM", "95% of the IQM")
-    return [Table("Over all schedules", head, rows, note)] if rows else []
+def _way(metric: str, value: float) -> str:
+    """Better or worse, for a metric that has a better way."""
+    better = CATALOGUE[metric].better
+    if better not in ("higher", "lower"):
+        return "higher" if value > 0 else "lower"
+    return "better" if (value > 0) == (better == "higher") else "worse"
 
 
 def changes(comparison: Comparison) -> list[Table]:
@@ -164,38 +129,23 @@ def changes(comparison: Comparison) -> list[Table]:
     rows = tuple(row for change in found for row in _changed(change, metric))
     note = (
         "After minus before. Ends: value at the end; speed: mean over the first half; fall: drop from "
-        f"the best running mean to the end. Alike: the interval lies within {margin_words(metric, found[0].margin)}."
+        f"the best running mean to the end. Alike: the interval lies within {margin_words(metric)}."
     )
-    head = ("Change", "Schedule", "Before, after", "Ends", "95%", "Speed", "Fall", "Verdict")
+    head = ("Change", "Verdict", "Ends", "95%", "Speed", "Fall", "Schedule", "Before, after")
     return [Table("What one change of an algorithm does", head, rows, note)]
 
 
 def _changed(change: SingleChange, metric: str) -> Iterator[tuple[str, ...]]:
     """A row for each schedule, and one for all of them together where there are several."""
-    for place in change.schedules:
-        yield (change.what, place.schedule, f"{change.of}, {change.to}",
-               *_difference(metric, place.end.value, *place.end.interval),
-               pair.difference_words(metric, place.speed.value, *place.speed.interval),
-               pair.difference_words(metric, place.fall.value, *place.fall.interval), place.verdict)  # fmt: skip
-    if len(change.schedules) > 1:
-        yield (change.what, f"all, {change.end.basis}", f"{change.of}, {change.to}",
-               *_difference(metric, change.end.value, *change.end.interval),
-               pair.difference_words(metric, change.speed.value, *change.speed.interval),
-               pair.difference_words(metric, change.fall.value, *change.fall.interval), change.verdict)  # fmt: skip
-
-
-def _helps(explained: Mapping[str, str]) -> dict[str, str]:
-    return {head: words for head, words in explained.items() if words}
-
-
-def _difference(metric: str, value: float, low: float, high: float) -> tuple[str, str]:
-    return pair.difference_words(metric, value, low, high), pair.between(metric, low, high) or "none"
+    rows: list[tuple[str, SingleChange | UnderSchedule]] = [(each.schedule, each) for each in change.schedules]
+    for schedule, found in [*rows, ("all", change)][: len(rows) + (len(rows) > 1)]:
+        yield (change.what, found.verdict, pair.difference_words(metric, found.end.value, *found.end.interval),
+               pair.between(metric, *found.end.interval) or "none",
+               pair.difference_words(metric, found.speed.value, *found.speed.interval),
+               pair.difference_words(metric, found.fall.value, *found.fall.interval),
+               schedule, f"{change.of}, {change.to}")  # fmt: skip
 
 
 def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:
     """An estimate and its interval, in two cells."""
-    return metric_value(metric, value, low, high), _interval(metric, low, high)
-
-
-def _interval(metric: str, low: float, high: float) -> str:
-    return interval(metric, low, high) if isfinite(low) else "none"
+    return metric_value(metric, value, low, high), interval(metric, low, high) if isfinite(low) else "none"

@@ -99,21 +99,19 @@ def render() -> None:
     else:
         _difference(comparison, look, base)
     _settings(comparison, members)
-    findings_by_run(members)
     how_to_read(_HOW_TO_READ)
 
 
 def _dots(comparison: Comparison, base: int) -> None:
     """Where each setting ends; of many the best, and all of them on demand."""
-    if not comparison.best.rows:
+    if not comparison.standing.rows:
         return
     draw(dots(comparison, base), caption="below")
-    if left_out(comparison):
-        with fold("all", f"All {len(comparison.best.rows)} settings") as door:
+    if more := left_out(comparison):
+        with fold("all", f"And {more} more settings") as door:
             if door.open:
-                draw(
-                    dots(comparison, base, most=len(comparison.settings) + len(comparison.best.groups), key="dots-all")
-                )
+                most = len(comparison.standing.rows) + len(comparison.standing.groups)
+                draw(dots(comparison, base, most=most, key="dots-all"))
 
 
 def _difference(comparison: Comparison, look: Look, base: int) -> None:
@@ -121,28 +119,22 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
     if comparison.measure.by == "step":
         _range()
     panels(comparison, look)
-    _how_known(comparison)
-    if baseline.compared_with(comparison, base):
-        with fold("against", "Against the baseline", baseline.span(comparison, base)) as door:
-            if door.open:
-                draw(*baseline.against(comparison, base), *baseline.along(comparison, base, look))
+    _numbers(comparison, look, base)
     if len(comparison.settings) > 1:
         with fold("pair", "Any two settings", "A minus B, on the same prompts too") as door:
             if door.open:
                 draw_difference(comparison)
 
 
-def _how_known(comparison: Comparison) -> None:
-    """The ranking with letters, all pairs, single changes."""
-    standing = comparison.standing
-    contests = [table for table in tables.contests(comparison) if len(table.rows) > 1]
-    pairs = sum(contest.judged(over_seeds=comparison.best.over_seeds).tested for contest in standing.contests)
+def _numbers(comparison: Comparison, look: Look, base: int) -> None:
+    """The ranking with letters and differences to the baseline, and what single changes do."""
+    pairs = len(comparison.standing.contrasts)
     says = f"{len(comparison.settings)} settings, {pairs} pairs judged together (Holm)" if pairs > 1 else ""
-    with fold("ranking", "Ranking", says) as door:
-        if not door.open:
-            return
-        draw(tables.ranking(comparison))
-        draw(*contests, *tables.over_schedules(comparison), *tables.changes(comparison))
+    with fold("ranking", "Ranking and differences", says) as door:
+        if door.open:
+            partners = baseline.compared_with(comparison, base)
+            draw(tables.ranking(comparison, partners), *baseline.along(comparison, base, look))
+            draw(*tables.changes(comparison))
 
 
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
@@ -151,14 +143,12 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     Args:
         more_seeds: runs that differ from the chosen ones in their seed alone.
     """
-    standing, best = comparison.standing, comparison.best
-    if best.several:
-        st.markdown("  \n".join(f"**{escape(sentence)}**" for sentence in best.sentences))
-    else:
-        first, *rest = best.sentences
-        st.markdown(" ".join([f"**{escape(first)}**", *map(escape, rest)]))
-    said = [best.collapsed, _with_more_seeds(best.caveat, more_seeds), comparison.instead]
-    say(" ".join(filter(None, [*said, *(f"{remark}." for remark in standing.remarks)])))
+    words = comparison.words
+    first, *rest = words.sentences
+    loud = words.sentences if words.several else (first,)
+    st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
+    said = [words.collapsed, _with_more_seeds(words.caveat, more_seeds), comparison.instead, *words.remarks]
+    say(" ".join(filter(None, said)))
     if more_seeds:
         ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
         st.button(
@@ -181,13 +171,14 @@ def _seeds(number: int) -> str:
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
     """How the algorithms and the runs differ."""
-    with fold("settings", "Settings that differ", baseline.differing_from_baseline(comparison)) as door:
+    with fold("settings", "Settings and findings by run", baseline.differing_from_baseline(comparison)) as door:
         if not door.open:
             return
         differing = tables.parts(comparison.settings)
         if differing and st.toggle("Parts of the algorithms, including equal ones", key="parts", bind="query-params"):
             differing = tables.parts(comparison.settings, alike=True)
         draw(*differing, *tables.other_settings(members))
+        findings_by_run(members)
 
 
 def _range() -> None:

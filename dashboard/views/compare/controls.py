@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.analysis.compare import NOTHING, Setting, attributes, plainest
+from ratioscope.analysis.compare import NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.metric_choice import metric_choice
@@ -61,7 +61,7 @@ def _look(door: DeltaGenerator, settings: Sequence[Setting]) -> Look:
 
 def baseline(comparison: Comparison) -> int:
     """The setting that all others are held against: the plainest, until another is chosen."""
-    labels, usual = comparison.labels, plainest(comparison.standing)
+    labels, usual = comparison.labels, comparison.standing.plainest
     if len(labels) < 2:
         return usual
     with st.container(width=320):

@@ -49,21 +49,6 @@ def test_the_band_is_that_of_resampled_seeds(name: str, seeds: int) -> None:
     assert ((statistic > found[:, 1] - rounding).mean(axis=1) > 0.012).all()
 
 
-@pytest.mark.parametrize("name", STATISTICS)
-def test_strata_are_resampled_each_on_its_own(name: str) -> None:
-    """Two schedules far apart: the distance between them is no uncertainty, as it is where strata are ignored."""
-    rng = np.random.default_rng(0)
-    values = pd.DataFrame([np.concatenate([rng.normal(0, 0.1, 3), rng.normal(10, 0.1, 3)])])
-    strata = ["a"] * 3 + ["b"] * 3
-    inside, ignored = aggregate(values, name, strata), aggregate(values, name)  # type: ignore[arg-type]
-    assert inside["value"].item() == ignored["value"].item()
-    assert (inside["high"] - inside["low"]).item() < 0.4
-    assert (ignored["high"] - ignored["low"]).item() > 2
-    mixed = [0, 3, 1, 4, 2, 5]  # the columns in another order
-    again = aggregate(values[mixed], name, [strata[place] for place in mixed])  # type: ignore[arg-type]
-    pd.testing.assert_frame_equal(again, inside)
-
-
 def test_resamples_draw_every_stratum_as_often_as_it_has_seeds() -> None:
     counts = resamples((3, 5))
     assert counts.shape == (DRAWS, 8)
@@ -91,12 +76,6 @@ def test_few_seeds_have_their_range_and_one_seed_has_no_band(seeds: int) -> None
         assert found["low"].to_numpy() == pytest.approx(values.min(axis=1).to_numpy())
         assert found["high"].to_numpy() == pytest.approx(values.max(axis=1).to_numpy())
         assert band_words(seeds) == f"from the lowest to the highest of {seeds} seeds"
-
-
-def test_a_stratum_of_one_seed_leaves_the_band_unknown() -> None:
-    found = aggregate(frame(5), strata=["a", "a", "a", "a", "b"])
-    assert found[["low", "high"]].isna().all(axis=None)
-    assert found["value"].notna().all()
 
 
 @pytest.mark.parametrize("name", STATISTICS)

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from ratioscope.analysis.compare import Setting, best_settings, plainest, ranking, short_names, standing
+from ratioscope.analysis.compare import Rank, Setting, Standing, StandingWords, sentences, short_names, standing
 from tests.making.members import setting
 
 TASK = {"evaluation_prompts": 400}
 WORDS = 25
+
+
+def _told(groups: list[Setting], metric: str = "eval_accuracy") -> tuple[Standing, StandingWords]:
+    return (found := standing(groups, metric)), sentences(found)
 
 
 def _of(ends: dict[str, list[float]], schedule: str = "on-policy", **fields: object) -> list[Setting]:
@@ -19,37 +24,52 @@ def _of(ends: dict[str, list[float]], schedule: str = "on-policy", **fields: obj
 
 def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> None:
     groups = _of({"a": [0.52], "b": [0.50], "c": [0.30], "d": [0.28], "e": [0.10]})
-    found = best_settings(standing(groups, "eval_accuracy"))
-    assert found.sentences == (
-        "Best: a (52%, 1 seed).", "No significant difference to: b.", "Worse: c, d and e."
-    )  # fmt: skip
-    assert found.caveat == "One seed each: other seeds may change this order; run at least 3."
-    assert not found.over_seeds and "400 evaluation prompts" in found.basis
+    found, told = _told(groups)
+    assert told.sentences == ("Best: a (52%, 1 seed).", "Undecided: b.", "Worse: c, d and e.")
+    assert told.caveat == "One seed each: other seeds may change this order; run at least 3."
+    assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
-    assert [row.leads for row in found.rows] == [True, True, False, False, False]
+    assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
     assert [row.letters for row in found.rows] == ["a", "a", "b", "b", "c"]
 
 
 def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
-    found = best_settings(standing(groups := _of(near), "eval_accuracy"))
-    assert found.over_seeds and not found.caveat
-    table = ranking(groups, "eval_accuracy")
-    assert [tuple(row.interval) for row in found.rows] == [tuple(row) for row in table[["low", "high"]].to_numpy()]
-    fewer = best_settings(standing(_of(near | {"c": [0.49, 0.53]}), "eval_accuracy"))
-    assert not fewer.over_seeds
-    assert fewer.caveat == "2 to 3 seeds each: other seeds may change this order; run at least 3."
+    found, told = _told(_of(near))
+    assert found.by_seeds and not told.caveat
+    assert told.sentences == ("Best: a (51%, 3 seeds).", "Within 5 points: c.", "Worse: b.")
+    for row in found.rows:
+        assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
+    found, told = _told(_of(near | {"c": [0.49, 0.53]}))
+    assert not found.by_seeds
+    assert told.caveat == "2 to 3 seeds each: other seeds may change this order; run at least 3."
 
 
 def test_what_is_not_tested_is_never_called_alike() -> None:
-    silent, told = _of({"a": [0.5]}, task={}), _of({"b": [0.49], "c": [0.1]})
-    found = best_settings(standing([*silent, *told], "eval_accuracy"))
-    assert found.sentences[0] == "Best: a (50%, 1 seed)."
-    assert "No significant difference" not in " ".join(found.sentences)
-    assert found.sentences[-1] == "Cannot tell: b and c."
-    nobody = best_settings(standing(_of({"a": [0.5], "b": [0.1]}, task={}), "eval_accuracy"))
+    silent, known = _of({"a": [0.5]}, task={}), _of({"b": [0.49], "c": [0.1]})
+    assert _told([*silent, *known])[1].sentences == ("Best: a (50%, 1 seed).", "Cannot tell: b and c.")
+    found, nobody = _told(_of({"a": [0.5], "b": [0.1]}, task={}))
     assert nobody.sentences[1].startswith("Cannot tell whether the settings differ: a-seed0 does not say on how many")
-    assert not any(row.leads or row.letters for row in nobody.rows)
+    assert not any(row.letters or row.rank is not Rank.UNKNOWN for row in found.rows)
+
+
+@pytest.mark.parametrize(("metric", "seeds"), [("eval_accuracy", 1), ("eval_accuracy", 4), ("s_k", 4)])
+def test_settings_that_are_worse_by_the_margin_are_rarely_called_alike(metric: str, seeds: int) -> None:
+    """By simulation: in at most one of twenty comparisons of five settings, four of them worse by just the margin."""
+    rng, wrong, found = np.random.default_rng(seeds), 0, 0
+    times, prompts, lower = 40, 2_000, metric == "s_k"
+    for _ in range(times):
+        truths = np.array([0.80, *[0.88 if lower else 0.75] * 4, 0.80])
+        drawn = rng.normal(truths, 0.004, (seeds, 6)) if seeds > 1 else rng.binomial(prompts, truths, (1, 6)) / prompts
+        groups = [
+            setting(f"{place}", drawn[:, place].tolist(), task={"evaluation_prompts": prompts}, metric=metric)
+            for place in range(6)
+        ]
+        ranks = {row.name: row.rank for row in standing(groups, metric).rows}
+        wrong += Rank.ALIKE in (ranks[str(place)] for place in range(1, 5))
+        found += {ranks["0"], ranks["5"]} <= {Rank.BEST, Rank.ALIKE}
+    assert wrong <= stats.binom.ppf(0.999, times, 0.05)
+    assert found > times / 2
 
 
 def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
@@ -57,13 +77,13 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
         *_of({"a": [0.5], "b": [0.1]}, "sync_interval = 20"), *_of({"a": [0.2], "b": [0.6]}, "offline"),
         *_of({"a": [0.9]}, "on-policy"),
     ]  # fmt: skip
-    found = best_settings(standing(groups, "eval_accuracy"))
-    assert found.sentences == (
+    found, told = _told(groups)
+    assert told.sentences == (
         "Best under sync_interval = 20: a (50%, 1 seed); worse: b.", "Best offline: b (60%, 1 seed); worse: a.",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
     assert [row.name for row in found.groups[2].rows] == ["a, on-policy"]
-    assert not found.groups[2].rows[0].leads
+    assert found.groups[2].rows[0].rank is None
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3, 5])
@@ -71,9 +91,9 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
     rng = np.random.default_rng(seeds)
     ends = {f"a_long_name_{n} (learning_rate {n}, top_p 0.{n})": list(rng.uniform(0, 1, seeds)) for n in range(40)}
     for groups in (_of(ends), [*_of(ends, "sync_interval = 20, mixture of 4 versions"), *_of(ends, "offline")]):
-        found = best_settings(standing(groups, "eval_accuracy"))
+        found, told = _told(groups)
         assert len(found.rows) == len(groups)
-        for sentence in (*found.sentences, found.collapsed, found.caveat):
+        for sentence in (*told.sentences, told.collapsed, told.caveat):
             assert len(sentence.split()) <= WORDS, sentence
         for row in found.rows:
             low, high = row.interval
@@ -83,8 +103,7 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
 
 def test_of_a_metric_without_a_better_way_the_highest_is_named() -> None:
     groups = [setting("a", [1.0, 1.1, 1.2], metric="entropy"), setting("b", [9.0, 9.1, 9.3], metric="entropy")]
-    found = best_settings(standing(groups, "entropy"))
-    assert found.sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a.")
+    assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a.")
 
 
 def test_names_are_what_differs() -> None:
@@ -106,7 +125,7 @@ def test_the_baseline_is_the_middle_of_an_ablation_and_else_the_best() -> None:
         with_rate("middle", 0.2, lr=1, beta=1),
         with_rate("b", 0.1, lr=1, beta=2),
     ]
-    assert star[plainest(standing(star, "eval_accuracy"))].variant == "middle"
+    assert star[standing(star, "eval_accuracy").plainest].variant == "middle"
     grid = [with_rate(f"{lr}{beta}", lr * beta / 9, lr=lr, beta=beta) for lr in (1, 2) for beta in (1, 2)]
-    assert grid[plainest(standing(grid, "eval_accuracy"))].variant == "22"
-    assert plainest(standing(grid[::-1], "eval_accuracy")) == 0
+    assert grid[standing(grid, "eval_accuracy").plainest].variant == "22"
+    assert standing(grid[::-1], "eval_accuracy").plainest == 0

@@ -1,13 +1,8 @@
 """Ablations: seeds together, settings apart, labels by what differs, ends with their intervals."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
-from scipy import stats
 
 from ratioscope.analysis.compare import (
-    LAST_VALUES,
     Member,
     component_differences,
     components,
@@ -58,25 +53,6 @@ def test_schedules_are_ordered_from_fresh_to_stale(members: list[Member]) -> Non
     assert schedule_words({"max_off_policy_steps": 8}) == "schedule not stated"  # another program's, and not on-policy
     assert schedule_words({"sync_interval": 5, "mixture": [1, 1]}) == "sync_interval = 5, mixture of 2 versions"
     assert schedule_words({"actors": 2, "epsilon_stale": 0.4}) == "actors = 2, epsilon_stale = 0.4"
-
-
-def test_mean_and_band_over_seeds_are_mean_and_extremes(members: list[Member]) -> None:
-    setting = next(s for s in grouped_settings(members) if s.label == "grpo, sync_interval = 20")
-    frame = setting.mean("reward")
-    columns = np.stack([member.summary.values["reward"].to_numpy() for member in setting.members])
-    assert frame["mean"].to_numpy() == pytest.approx(columns.mean(axis=0))
-    assert frame["low"].to_numpy() == pytest.approx(columns.min(axis=0))
-    assert frame["high"].to_numpy() == pytest.approx(columns.max(axis=0))
-
-
-def test_the_end_of_a_setting_has_a_t_interval_over_seeds(members: list[Member]) -> None:
-    setting = next(s for s in grouped_settings(members) if s.label == "grpo, sync_interval = 20")
-    ends = [m.summary.values["eval_accuracy"].dropna().iloc[-LAST_VALUES:].mean() for m in setting.members]
-    mean, low, high = setting.end("eval_accuracy")
-    expected = stats.t.interval(0.95, df=1, loc=np.mean(ends), scale=stats.sem(ends))
-    assert (mean, low, high) == pytest.approx((np.mean(ends), *expected))
-    alone = replace(setting, members=setting.members[:1])
-    assert np.isnan(alone.end("eval_accuracy")[1])
 
 
 def test_differences_show_the_settings_and_not_the_seed(members: list[Member]) -> None:

@@ -14,12 +14,13 @@ from ratioscope.analysis.compare import (
     Setting,
     attribute,
     attributes,
-    best_settings,
     curves,
     grouped_settings,
     labels,
+    sentences,
     smoothed,
     standing,
+    with_other_seeds,
 )
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
@@ -98,10 +99,10 @@ def test_labels_are_different_where_words_are_the_same() -> None:
 def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     good, bad, worse = (setting(name, ends) for name, ends in (("a", [3, 3.1]), ("b", [2, 2.1]), ("c", [1, 1.2])))
     found = standing([bad, good, worse], "eval_accuracy")
-    (contest,) = found.contests
-    assert contest.pairs == ((1, 0), (1, 2))
-    assert "with other seeds: a is ahead in 2 of 2 pairs" in contest.answers[1].with_other_seeds
-    assert "steps 5 to 7" in found.where
+    assert [(each.a, each.b) for each in found.contrasts] == [(1, 0), (1, 2), (0, 2)]
+    assert [(each.a, each.b) for each in found.against_best] == [(1, 0), (1, 2)]
+    assert with_other_seeds(found.contrasts[1]).startswith("With other seeds: a is ahead in 2 of 2 pairs")
+    assert "steps 5 to 7" in sentences(found).where
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:
@@ -112,16 +113,15 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     numbers = (("s1", 1), ("s2", 3), ("s3", 1), ("s4", 1), ("s5", 1))
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
-    assert [contest.schedule for contest in found.contests] == ["s2", "s1", "s3", "s4", "s5"]
-    assert best_settings(found).sentences[3:] == ("2 more schedules: in the table.",)
-    assert found.over_schedules.index.tolist() == ["a", "b"]
+    assert [group.schedule for group in found.groups] == ["s2", "s1", "s3", "s4", "s5"]
+    assert sentences(found).sentences[3:] == ("2 more schedules: in the table.",)
 
 
 def test_what_has_no_value_is_said() -> None:
     nothing = standing([setting("a", [1, 1]), setting("b", [2, 2])], "reward")
     assert nothing.without == (0, 1)
-    assert "has no value in any of these runs" in nothing.nothing_to_compare
-    assert best_settings(nothing).said == (f"{nothing.nothing_to_compare}.",) and not best_settings(nothing).rows
-    assert nothing.where == ""
+    (said,) = sentences(nothing).said
+    assert "has no value in any of these runs" in said and not nothing.rows
+    assert sentences(nothing).where == ""
     alone = standing([setting("a", [1, 1])], "eval_accuracy")
-    assert best_settings(alone).sentences == ("One setting is chosen: nothing to compare yet.",)
+    assert sentences(alone).sentences == ("One setting is chosen: nothing to compare yet.",)

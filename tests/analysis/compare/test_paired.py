@@ -9,26 +9,26 @@ import pytest
 from scipy import stats
 
 from ratioscope.analysis.compare import (
+    Contrast,
     Member,
     Setting,
     align,
     common_end,
     difference_over,
     difference_over_runs,
-    end_difference,
     ends,
-    ends_better,
     grouped_settings,
-    over_schedules,
+    in_these_runs,
     pairs_by_seed,
-    probability_best,
     probability_of_improvement,
     prompt_difference,
-    ranking,
     seeds_needed,
+    standing,
     welch_interval,
+    with_other_seeds,
 )
 from ratioscope.analysis.compare.possible import possible
+from ratioscope.analysis.compare.sentences import improvement
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
@@ -41,6 +41,10 @@ TASK = {"name": "addition", "evaluation_prompts": 512}
 
 def numbers(*values: float, first: int = 0) -> "pd.Series[float]":
     return pd.Series(values, index=[f"seed {first + place}" for place in range(len(values))])
+
+
+def minus(a: Setting, b: Setting, metric: str = "eval_accuracy") -> Contrast:
+    return standing([a, b], metric).contrast(0, 1)
 
 
 # Alignment --------------------------------------------------------------------------------------------------------
@@ -111,7 +115,6 @@ def test_two_runs_of_one_seed_are_one_repetition() -> None:
     runs = (member([1.0] * 5, 0, name="x"), member([2.0] * 5, 0, name="y"), member([4.0] * 5, None, name="z"))
     a = Setting("a", "a", "s", runs)
     assert ends(a, "eval_accuracy", common_end([a], "eval_accuracy")).to_dict() == {"run z": 4.0, "seed 0": 1.5}
-    assert a.mean("eval_accuracy")["seeds"].tolist() == [2] * 5
 
 
 # Differences ------------------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def test_shared_seeds_are_compared_seed_by_seed() -> None:
     assert found.seeds == (3, 3)
     assert (found.value, *found.interval) == pytest.approx((0.35 / 3, expected.low, expected.high))
     assert found.wins == (3, 0, 3)
-    assert np.isnan(found.probability)  # of three seeds it would read as certainty
+    assert np.isnan(found.probability[0])  # of three seeds it would read as certainty
     assert found.p_value == pytest.approx(stats.ttest_rel(a, b.iloc[:3]).pvalue)
 
 
@@ -136,7 +139,6 @@ def test_other_seeds_are_independent_samples() -> None:
     assert not found.paired
     assert found.seeds == (3, 4)
     assert (found.value, *found.interval) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
-    assert np.isnan(found.bootstrap.low)
     assert found.wins == (9, 2, 12)
     assert found.p_value == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
 
@@ -148,13 +150,13 @@ def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
     a, b = numbers(*rng.normal(0.2, 1, seeds)), numbers(*rng.normal(0, 1, seeds + 1), first=first)
     one, other = difference_over_runs(a, b), difference_over_runs(b, a)
     assert one.value == -other.value
-    assert np.isnan(one.probability) == (min(one.seeds) < 4)
-    assert one.probability + other.probability == pytest.approx(NAN if min(one.seeds) < 4 else 1, nan_ok=True)
+    assert np.isnan(one.probability[0]) == (min(one.seeds) < 4)
+    assert one.probability[0] + other.probability[0] == pytest.approx(NAN if min(one.seeds) < 4 else 1, nan_ok=True)
     assert one.wins == (other.wins[1], other.wins[0], other.wins[2])
     assert one.p_value == pytest.approx(other.p_value, nan_ok=True)
-    for mine, theirs in ((one.interval, other.interval), (one.bootstrap, other.bootstrap)):
-        assert tuple(mine) == pytest.approx((-theirs.high, -theirs.low), nan_ok=True)
-    mine, theirs = one.probability_interval, other.probability_interval
+    assert one.p_beyond(0.1) == pytest.approx(other.p_beyond(0.1, -1), nan_ok=True)
+    assert tuple(one.interval) == pytest.approx((-other.interval.high, -other.interval.low), nan_ok=True)
+    mine, theirs = one.probability[1], other.probability[1]
     assert tuple(mine) == pytest.approx((1 - theirs.high, 1 - theirs.low), nan_ok=True)
     assert one.seeds_needed == other.seeds_needed
     shuffled = difference_over_runs(a.sample(frac=1, random_state=1), b.sample(frac=1, random_state=2))
@@ -162,10 +164,12 @@ def test_everything_is_antisymmetric(first: int, seeds: int) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 100])
-def test_the_bootstrap_interval_is_near_that_of_t(first: int) -> None:
-    rng = np.random.default_rng(3)
-    found = difference_over_runs(numbers(*rng.normal(1, 1, 30)), numbers(*rng.normal(0, 2, 30), first=first))
-    assert tuple(found.bootstrap) == pytest.approx(tuple(found.interval), abs=0.15)
+def test_a_difference_below_a_margin_is_a_one_sided_t_test(first: int) -> None:
+    a, b = numbers(0.5, 0.7, 0.9), numbers(0.48, 0.65, 0.83, first=first)
+    test = stats.ttest_ind(a - 0.3, b, equal_var=False, alternative="less")
+    if not first:
+        test = stats.ttest_rel(a - 0.3, b, alternative="less")
+    assert difference_over_runs(a, b).p_beyond(0.3) == pytest.approx(test.pvalue)
 
 
 def test_the_difference_along_the_axis_is_scipys_at_every_step() -> None:
@@ -194,22 +198,18 @@ def test_the_difference_along_the_axis_is_scipys_at_every_step() -> None:
 
 def test_probability_of_improvement_by_hand() -> None:
     x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
-    assert probability_of_improvement([(x, y)])[0] == pytest.approx((1 + 2 + 3) / 9)
-    assert probability_of_improvement([(x, y), (x + 10, y)])[0] == pytest.approx((6 / 9 + 1) / 2)
-    u = stats.mannwhitneyu(x, y).statistic / 9
-    assert probability_of_improvement([(x, y)])[0] == pytest.approx(u)
-    value, interval = probability_of_improvement([(x, y[:0])])
+    assert probability_of_improvement(x, y)[0] == pytest.approx((1 + 2 + 3) / 9)
+    assert probability_of_improvement(x, y)[0] == pytest.approx(stats.mannwhitneyu(x, y).statistic / 9)
+    assert np.isnan(probability_of_improvement(x, y)[1]).all()
+    value, interval = probability_of_improvement(x, y[:0])
     assert np.isnan([value, *interval]).all()
 
 
-def test_the_probability_of_improvement_is_resampled_inside_its_blocks() -> None:
+def test_the_probability_of_improvement_has_a_bootstrap_interval() -> None:
     rng = np.random.default_rng(0)
-    blocks = [(rng.normal(0.5 + shift, 1, 6), rng.normal(shift, 1, 5)) for shift in (0, 100)]
-    value, interval = probability_of_improvement(blocks)
-    drawn = []
-    for _ in range(4_000):
-        again = [(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in blocks]
-        drawn.append(np.mean([(x[:, None] > y).mean() for x, y in again]))
+    x, y = rng.normal(0.5, 1, 6), rng.normal(0, 1, 5)
+    value, interval = probability_of_improvement(x, y)
+    drawn = [(rng.choice(x, len(x))[:, None] > rng.choice(y, len(y))).mean() for _ in range(4_000)]
     assert tuple(interval) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.03)
     assert interval.low < value < interval.high
 
@@ -241,50 +241,46 @@ def test_the_intervals_cover_the_true_difference() -> None:
 
 def test_what_these_runs_say_and_what_other_seeds_would_are_two_answers() -> None:
     a, b = (setting(name, ends, task=TASK) for name, ends in (("a", [0.50, 0.52, 0.51]), ("b", [0.40, 0.41, 0.41])))
-    answer = ends_better(a, b)
     low, high = stats.ttest_rel([0.50, 0.52, 0.51], [0.40, 0.41, 0.41]).confidence_interval(0.95)
-    assert (answer.better, answer.better_here) == ("a", "a")
-    assert answer.here.startswith("a ends better than b in these runs: 51% against 40.7%, 10.3 points [")
-    assert "(noise of 512 evaluation prompts)" in answer.here
-    found = f"a is ahead in 3 of 3 pairs of seeds, by 10.3 points [{100 * low:.1f}, {100 * high:.1f}]"
-    assert answer.with_other_seeds == f"with other seeds: {found}"
-    assert "probability" not in answer.sentence
-    assert ends_better(b, a).sentence == answer.sentence
-    assert (ends_better(b, a).better, ends_better(b, a).better_here) == ("b", "b")
+    for contrast in (minus(a, b), minus(b, a)):
+        here, other = in_these_runs(contrast), with_other_seeds(contrast)
+        assert here.startswith("a ends better than b in these runs: 51% against 40.7%, 10.3 points [")
+        assert "(noise of 512 evaluation prompts)" in here
+        found = f"a is ahead in 3 of 3 pairs of seeds, by 10.3 points [{100 * low:.1f}, {100 * high:.1f}]"
+        assert other == f"With other seeds: {found}"
+        assert (contrast.differs_here, contrast.differs_over_seeds) == (True, True)
 
 
 def test_one_seed_of_each_says_whether_the_runs_differ_and_nothing_of_other_seeds() -> None:
     one, other = (setting(name, [end], task=TASK) for name, end in (("a", 0.47), ("b", 0.23)))
-    answer = ends_better(one, other)
-    assert (answer.better, answer.better_here) == (None, "a")
-    assert "whether other seeds would repeat it is unknown: there is one seed of each" in answer.with_other_seeds
-    alike = ends_better(one, setting("b", [0.46], task=TASK))
-    assert alike.better_here is None
-    assert alike.here.startswith("a and b are not told apart in these runs: 47% against 46%, 1.0 points [")
-    silent = ends_better(one, setting("b", [0.23]))
-    assert silent.better_here is None
-    assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in silent.here
+    contrast = minus(one, other)
+    assert (contrast.differs_over_seeds, contrast.differs_here) == (None, True)
+    assert with_other_seeds(contrast).startswith("Whether other seeds would repeat it is unknown: there is one seed")
+    alike = in_these_runs(minus(one, setting("b", [0.46], task=TASK)))
+    assert alike.startswith("a and b: no significant difference in these runs: 47% against 46%, 1.0 points [")
+    silent = minus(one, setting("b", [0.23]))
+    assert silent.differs_here is None
+    assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in in_these_runs(silent)
 
 
 def test_from_four_seeds_on_there_is_a_probability_with_its_interval() -> None:
     a, b = setting("a", [0.5, 0.6, 0.4, 0.55]), setting("b", [0.3, 0.45, 0.35, 0.4])
-    answer = ends_better(a, b)
-    low, high = answer.difference.probability_interval
-    assert low < answer.probability_of_improvement < high
-    assert f"probability of ending better {answer.probability_of_improvement:.2f} [" in answer.with_other_seeds
-    assert ends_better(b, a).sentence == answer.sentence
+    contrast = minus(a, b)
+    chance, (low, high) = contrast.over_seeds.probability
+    assert low < chance < high
+    assert f"probability of ending better {chance:.2f} [" in with_other_seeds(contrast)
+    assert with_other_seeds(minus(b, a)) == with_other_seeds(contrast)
 
 
 def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
     a, b = setting("a", [0.2, 0.21], metric="s_k"), setting("b", [0.4, 0.42], metric="s_k")
-    answer = ends_better(a, b, "s_k")
-    assert answer.difference.value < 0
-    assert answer.better == "a"
-    assert answer.with_other_seeds.startswith("with other seeds: a is ahead in 2 of 2 pairs of seeds, by 0.205 [")
+    contrast = minus(a, b, "s_k")
+    assert contrast.over_seeds.value < 0
+    assert with_other_seeds(contrast).startswith("With other seeds: a is ahead in 2 of 2 pairs of seeds, by 0.205 [")
     more = [setting(name, ends, metric="s_k") for name, ends in (("a", [0.2, 0.21, 0.22, 0.2]), ("b", [0.4] * 4))]
-    assert ends_better(*more, "s_k").probability_of_improvement == 1
-    entropy = ends_better(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
-    assert entropy.with_other_seeds.startswith("with other seeds: b is ahead in 2 of 2 pairs of seeds, by 7.95 [")
+    assert improvement(minus(*more, "s_k"))[0] == 1
+    entropy = minus(setting("a", [1, 1.2], metric="entropy"), setting("b", [9, 9.1], metric="entropy"), "entropy")
+    assert with_other_seeds(entropy).startswith("With other seeds: b is ahead in 2 of 2 pairs of seeds, by 7.95 [")
 
 
 @pytest.mark.parametrize(
@@ -302,11 +298,11 @@ def test_of_a_metric_that_should_be_low_the_lower_is_better() -> None:
     ],
 )
 def test_what_seeds_cannot_tell_says_why(a: list[float], b: list[float], reason: str) -> None:
-    answer = ends_better(setting("a", a), setting("b", b))
-    assert answer.better is None
-    assert reason in answer.sentence
-    assert "nan" not in answer.sentence
-    assert ("ahead in" in answer.sentence) == (min(answer.difference.seeds) > 1 and "finite" not in reason)
+    contrast = minus(setting("a", a), setting("b", b))
+    assert not contrast.differs_over_seeds
+    said = with_other_seeds(contrast)
+    assert reason in said and "nan" not in said + in_these_runs(contrast)
+    assert ("ahead in" in said) == (min(contrast.over_seeds.seeds) > 1 and "finite" not in reason)
 
 
 @pytest.mark.parametrize(
@@ -316,17 +312,17 @@ def test_what_seeds_cannot_tell_says_why(a: list[float], b: list[float], reason:
 def test_a_metric_that_is_none_is_a_sentence_everywhere(metric: str, words: str) -> None:
     a, b = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.3])
     for ask in (
-        lambda: ends_better(a, b, metric), lambda: ranking([a, b], metric), lambda: over_schedules([a, b], metric),
-        lambda: align(a.members, metric, "tokens"), lambda: difference_over(a, b, metric), lambda: a.end(metric),
-    ):  # fmt: skip
+        lambda: standing([a, b], metric),
+        lambda: align(a.members, metric, "tokens"),
+        lambda: difference_over(a, b, metric),
+    ):
         with pytest.raises(RatioscopeError, match=words):
             ask()
 
 
 def test_settings_under_other_schedules_are_named_in_full() -> None:
     a, b = setting("a", [0.5, 0.6]), replace(setting("b", [0.1, 0.3]), schedule="offline")
-    assert ends_better(a, b).a == "a, on-policy"
-    assert ends_better(a, b).b == "b, offline"
+    assert minus(a, b).names == ("a, on-policy", "b, offline")
 
 
 # Rankings ---------------------------------------------------------------------------------------------------------
@@ -334,44 +330,14 @@ def test_settings_under_other_schedules_are_named_in_full() -> None:
 
 def test_the_ranking_is_best_first_with_its_intervals() -> None:
     groups = [setting("a", [0.1, 0.2, 0.3]), setting("b", [0.7, 0.8, 0.9, 0.85]), setting("c", [0.95])]
-    table = ranking(groups, "eval_accuracy")
-    assert table["setting"].tolist() == ["c", "b", "a"]
-    assert table.index.tolist() == [2, 1, 0]
-    row = table.loc[1]
+    rows = standing(groups, "eval_accuracy").rows
+    assert [row.name for row in rows] == ["c", "b", "a"]
+    assert [row.place for row in rows] == [2, 1, 0]
     values = [0.7, 0.8, 0.9, 0.85]
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
-    assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.mean(values), low, high))
-    assert row["iqm"] == pytest.approx(stats.trim_mean(values, 0.25))
-    assert np.isnan(table.loc[2, ["low", "high", "best"]].astype(float)).all()
-    assert table["best"].tolist() == pytest.approx([NAN, 1, NAN], nan_ok=True)  # from four seeds on
-    backwards = ranking(groups[::-1], "eval_accuracy")
-    assert backwards["best"].tolist() == pytest.approx(table["best"].tolist(), nan_ok=True)
-
-
-def test_the_probability_of_being_best_is_that_of_the_t_distributions() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(0.5, 1, 4), rng.normal(0, 2, 6)
-    best = probability_best([x, y])
-    drawn = [
-        v.mean() + stats.t.rvs(len(v) - 1, size=100_000, random_state=place) * stats.sem(v)
-        for place, v in enumerate((x, y))
-    ]
-    assert best[0] == pytest.approx((drawn[0] > drawn[1]).mean(), abs=0.015)
-    assert best.sum() == pytest.approx(1)
-    assert probability_best([x, y], lower_is_better=True) == pytest.approx(best[::-1])
-    assert probability_best([np.ones(5), np.ones(4), np.zeros(4)]).tolist() == [0.5, 0.5, 0]
-    assert np.isnan(probability_best([np.ones(3), np.zeros(2)])).all()
-
-
-def test_over_schedules_only_variants_of_every_schedule_are_compared() -> None:
-    a, b, c = setting("a", [0.5, 0.6]), setting("b", [0.1, 0.2]), setting("c", [0.9, 0.9])
-    elsewhere = [replace(s, schedule="offline") for s in (setting("a", [0.3, 0.2]), setting("b", [0.0, 0.1]))]
-    table = over_schedules([a, b, c, *elsewhere], "eval_accuracy")
-    assert table.index.tolist() == ["a", "b"]
-    assert table["mean"].tolist() == pytest.approx([0.4, 0.1])
-    assert table.loc["a", "iqm"] == pytest.approx(0.4)
-    assert table.loc["a", "mean_low"] >= 0.35 - 1e-9  # each schedule at its lower seed
-    assert not len(over_schedules([a, b, c], "eval_accuracy"))
+    assert (rows[1].value, *rows[1].over_seeds) == pytest.approx((np.mean(values), low, high))
+    assert rows[1].middle[0] == pytest.approx(stats.trim_mean(values, 0.25))
+    assert np.isnan(rows[0].over_seeds).all()
 
 
 # Sample runs ------------------------------------------------------------------------------------------------------
@@ -387,18 +353,17 @@ def sample_settings() -> list[Setting]:
 
 def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setting]) -> None:
     grpo, is_, reinforce = sample_settings
-    answer = ends_better(grpo, reinforce)
-    assert answer.better == "a"
-    assert answer.difference.paired
+    found = minus(grpo, reinforce).over_seeds
+    assert found.paired
     values = [
         [m.summary.values["eval_accuracy"].dropna().iloc[-5:].mean() for m in s.members] for s in (grpo, reinforce)
     ]
     expected = stats.ttest_rel(*values).confidence_interval(0.95)
-    assert tuple(answer.difference.interval) == pytest.approx((expected.low, expected.high))
-    assert ends_better(grpo, is_).better is None
-    assert ranking(sample_settings, "eval_accuracy").index[-1] == 2
+    assert tuple(found.interval) == pytest.approx((expected.low, expected.high)) and found.interval.low > 0
+    assert not minus(grpo, is_).differs_over_seeds
+    assert standing(sample_settings, "eval_accuracy").rows[-1].place == 2
     backwards = [replace(s, members=s.members[::-1]) for s in (grpo, reinforce)]
-    assert repr(ends_better(*backwards)) == repr(answer)
+    assert repr(minus(*backwards)) == repr(minus(grpo, reinforce))
 
 
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])
@@ -408,8 +373,8 @@ def test_the_sample_runs_can_be_brought_in_line_by_every_axis(sample_settings: l
     assert not aligned.absent
     assert len(table) >= 10
     assert table["difference"].iloc[-1] > 0.1
-    end = common_end([grpo, reinforce], "eval_accuracy", by)  # type: ignore[arg-type]
-    assert end_difference(grpo, reinforce, "eval_accuracy", end).value > 0.1
+    contrast = standing([grpo, reinforce], "eval_accuracy", by).contrast(0, 1)  # type: ignore[arg-type]
+    assert contrast.over_seeds.value > 0.1
 
 
 def test_runs_of_one_seed_saw_the_same_prompts(sample_settings: list[Setting]) -> None:
@@ -425,10 +390,9 @@ def test_no_interval_over_seeds_reaches_beyond_what_is_possible(tmp_path: Path) 
     ends = {"eval_accuracy": (0.0, 1.0), "u_k": (0.0, 1.0), "grad_norm": (0.0, np.inf)}
     for metric, (lowest, highest) in ends.items():
         a, b = (setting(name, [low, 0.96], metric=metric) for name, low in (("a", 0.6), ("b", 0.1)))
-        table = ranking([a, b], metric)
-        assert (table["low"].min(), table["high"].max()) == pytest.approx((lowest, min(highest, table["high"].max())))
-        assert table["high"].max() <= highest
-        found, (along, _) = end_difference(a, b, metric, common_end([a, b], metric)), difference_over(a, b, metric)
+        low, high = zip(*(row.over_seeds for row in standing([a, b], metric).rows), strict=True)
+        assert (min(low), max(high)) == pytest.approx((lowest, min(highest, max(high))))
+        found, (along, _) = minus(a, b, metric).over_seeds, difference_over(a, b, metric)
         most = highest - lowest
         assert -most <= found.interval.low < 0 < found.interval.high <= most
         assert along["low"].min() >= -most and along["high"].max() <= most

@@ -82,5 +82,5 @@ def test_rewards_of_different_definitions_are_not_compared(tmp_path: Path) -> No
     assert "different rewards" in prompt_difference([(members[0].run, members[1].run)]).reason
     found = standing(grouped_settings(members[:3]), "reward")
     assert found.tasks == ("reward in {0, 1}", "reward in {-1, 1}", "reward in {0, 1}")
-    assert [contest.pairs for contest in found.contests] == [((0, 2),)]
+    assert [(each.a, each.b) for each in found.contrasts] == [(0, 2)]
     assert set(standing(grouped_settings(members[:3]), "response_length").tasks) == {""}

@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from ratioscope.analysis.compare import Member, chosen_metric, ends_better, grouped_settings, standing
+from ratioscope.analysis.compare import Member, chosen_metric, grouped_settings, sentences, standing
 from ratioscope.analysis.compare.alignment import common_end
 from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
+from ratioscope.analysis.compare.standing import letters_of
 from ratioscope.analysis.compare.tasks import tasks
-from ratioscope.analysis.compare.verdicts.separation import Separation, separations
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
 
@@ -94,12 +94,12 @@ def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
 
 def test_of_metrics_of_a_step_the_prompt_groups_are_the_noise() -> None:
     a, b = setting("a", [0.5], metric="reward"), setting("b", [0.4], metric="reward")
-    assert "gives the same" in ends_better(a, b, "reward").runs.reason
+    assert "gives the same" in standing([a, b], "reward").contrast(0, 1).here.reason
     wide = [replace(each, members=tuple(map(_with_interval, each.members))) for each in (a, b)]
-    found = ends_better(*wide, "reward")
+    found = standing(wide, "reward").contrast(0, 1)
     half = 0.06 / np.sqrt(3)  # the end of eight values is the mean of three
-    assert found.runs.interval == pytest.approx((0.1 - np.sqrt(2) * half, 0.1 + np.sqrt(2) * half))
-    assert found.better_here == "a"
+    assert found.here.interval == pytest.approx((0.1 - np.sqrt(2) * half, 0.1 + np.sqrt(2) * half))
+    assert found.here.differs and found.differs_here
 
 
 def _with_interval(run: Member) -> Member:
@@ -112,24 +112,18 @@ def _with_interval(run: Member) -> Member:
 
 def test_settings_that_share_a_letter_are_not_told_apart() -> None:
     """A above C and D, B above D: A and B, B and C, C and D are alike."""
-    found = Separation((0, 1, 2, 3), frozenset({(0, 2), (0, 3), (1, 3)}), 6, 6)
-    assert found.letters == {0: "a", 1: "ab", 2: "bc", 3: "c"}
-    assert found.leaders == (0, 1)
-    assert Separation((2, 0), frozenset({(2, 0)}), 1, 1).leaders == (2,)
+    assert letters_of((0, 1, 2, 3), [(0, 2), (0, 3), (1, 3)]) == {0: "a", 1: "ab", 2: "bc", 3: "c"}
 
 
-def test_an_ablation_says_who_leads_together_and_who_is_below() -> None:
-    ends = {"a": 0.52, "b": 0.50, "c": 0.30, "d": 0.28, "e": 0.10}
-    groups = [setting(name, [end], task={"evaluation_prompts": 400}) for name, end in ends.items()]
-    (contest,) = standing(groups, "eval_accuracy").contests
-    assert (contest.here.tested, contest.here.family) == (10, 10)
-    assert list(contest.here.letters.values()) == ["a", "a", "b", "b", "c"]
-
-
-def test_correction_is_over_the_pairs_of_all_contests() -> None:
-    found = separations([(0, 1), (2, 3)], lambda one, other: 0.03)
-    assert [each.apart for each in found] == [frozenset(), frozenset()]
-    assert [(each.tested, each.family) for each in found] == [(1, 2), (1, 2)]
+def test_correction_is_over_the_pairs_of_all_schedules() -> None:
+    """A p value of .03 is below .05 alone, and not beside another of its size."""
+    a, b = (setting(name, [end], task={"evaluation_prompts": 400}) for name, end in (("a", 0.5), ("b", 0.424)))
+    (alone,) = standing([a, b], "eval_accuracy").contrasts
+    assert 0.025 < alone.here.p_value < 0.05 and alone.differs_here
+    elsewhere = [replace(each, schedule="offline") for each in (a, b)]
+    both = standing([a, b, *elsewhere], "eval_accuracy").contrasts
+    assert [each.differs_here for each in both] == [False, False]
+    assert [each.differs_over_seeds for each in both] == [None, None]
 
 
 # What is not compared ---------------------------------------------------------------------------------------------
@@ -140,14 +134,14 @@ def test_runs_of_different_tasks_share_no_ranking() -> None:
     one, other, _ = groups = [setting(name, [0.5], task=task) for name, task in fields.items()]
     assert tasks(groups) == ["addition (digits 2)", "addition (digits 3)", "chess"]
     found = standing(groups, "eval_accuracy")
-    assert not found.contests
-    assert "no two of these settings have the same task" in found.nothing_to_compare
-    assert "they are not ranked against each other" in found.remarks[-1]
+    assert not found.contrasts
+    assert "no two of these settings have the same task" in sentences(found).sentences[0]
+    assert "they are not ranked against each other" in sentences(found).remarks[-1]
     same = replace(setting("d", [0.2], task=fields["a"] | {"evaluation_prompts": 9}))
     assert tasks([one, same]) == ["", ""]
     assert tasks([one, setting("e", [0.2])]) == ["", ""]  # what a log does not say separates nothing
-    (contest,) = standing([one, other, same], "eval_accuracy").contests
-    assert contest.pairs == ((0, 2),)
+    (contrast,) = standing([one, other, same], "eval_accuracy").contrasts
+    assert (contrast.a, contrast.b) == (0, 2)
 
 
 def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
@@ -155,7 +149,7 @@ def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
     found = standing(grouped_settings([long, short]), "eval_accuracy")
     assert found.until == 7
     assert "short ends at step 7, and all runs are compared there: the other run goes on to step 19" in " ".join(
-        found.remarks
+        sentences(found).remarks
     )
     elsewhere = replace(short, run=replace(short.run, manifest=replace(short.run.manifest, task={"name": "x"})))
     there = replace(long, run=replace(long.run, manifest=replace(long.run.manifest, task={"name": "y"})))

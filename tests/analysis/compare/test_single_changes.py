@@ -14,11 +14,12 @@ from ratioscope.analysis.compare import (
     Member,
     Setting,
     SingleChange,
-    best_settings,
     collapses,
     common_end,
-    end_difference,
+    difference_over_runs,
+    ends,
     grouped_settings,
+    sentences,
     single_changes,
     standing,
 )
@@ -163,7 +164,8 @@ def test_a_second_computation_finds_the_same_effects(by: Any) -> None:
             assert (single.value, *single.interval) == pytest.approx((np.mean(values), interval.low, interval.high))
     end = common_end(groups, "eval_accuracy", by)
     for under in change.schedules:
-        assert repr(under.end) == repr(end_difference(under.after, under.before, "eval_accuracy", end))
+        pair = (ends(each, "eval_accuracy", end) for each in (under.after, under.before))
+        assert repr(under.end) == repr(difference_over_runs(*pair, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
     for name in names:
         found = [finding for finding in diagnose(summary_of(name)) if finding.rule == "reward_collapse"]
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
-    found = best_settings(standing(groups, "eval_accuracy"))
+    found = sentences(standing(groups, "eval_accuracy"))
     assert found.collapsed == "Collapsed: reinforce (since step 15)."
     assert found.sentences == ("Best: grpo (85%, 1 seed).", "Worse: reinforce.")
 
@@ -226,11 +228,11 @@ def _with_intervals(made: Member) -> Member:
 
 
 def test_the_sample_runs_say_of_figure_3_what_they_bear_out(figure3: list[Setting]) -> None:
-    found = best_settings(standing(figure3, "eval_accuracy"))
+    found = sentences(standing(figure3, "eval_accuracy"))
     assert found.sentences == (
-        "Best under sync_interval = 20: rec_oneside_nois (epsilon 0.2) (91%, 1 seed); no significant difference to: "
-        "grpo, rec_oneside_is and rec_oneside_nois (epsilon 0.6/2.0); worse: reinforce.",
-        "Best under sync_offset = 10: grpo (92%, 1 seed); no significant difference to: all 4 others (to 57%).",
+        "Best under sync_interval = 20: rec_oneside_nois (epsilon 0.2) (91%, 1 seed); undecided: grpo, "
+        "rec_oneside_is and rec_oneside_nois (epsilon 0.6/2.0); worse: reinforce.",
+        "Best under sync_offset = 10: grpo (92%, 1 seed); undecided: all 4 others (to 57%).",
         "Best offline: rec_oneside_nois (epsilon 0.6/2.0) (88%, 1 seed); worse: all 4 others (to 44%).",
     )
     assert found.collapsed == "Collapsed: reinforce, offline (since step 130)."
@@ -245,10 +247,8 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out(figure3: list[Settin
 
 def test_nothing_depends_on_the_order_of_the_runs(figure3: list[Setting]) -> None:
     members = [member for setting in figure3 for member in setting.members]
-    one, other = (
-        best_settings(standing(groups, "eval_accuracy")) for groups in (figure3, grouped_settings(members[::-1]))
-    )
-    assert one.said == other.said
+    one, other = (standing(groups, "eval_accuracy") for groups in (figure3, grouped_settings(members[::-1])))
+    assert sentences(one).said == sentences(other).said
     assert [row.name for row in one.rows] == [row.name for row in other.rows]
 
 
@@ -267,7 +267,7 @@ def test_nothing_depends_on_the_order_of_the_runs(figure3: list[Setting]) -> Non
     ],
 )  # fmt: skip
 def test_odd_runs_say_what_is_there(runs: list[Member], said: tuple[str, ...]) -> None:
-    found = best_settings(standing(grouped_settings(runs), "eval_accuracy"))
+    found = sentences(standing(grouped_settings(runs), "eval_accuracy"))
     assert found.sentences[: len(said)] == said
     assert not any(words in sentence for sentence in found.said for words in ("nan", "inf "))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import isfinite
 
-from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, in_points
+from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, SHARE_MARGIN, in_points
 from ratioscope.analysis.findings.numbers import bracketed, number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
@@ -42,13 +42,9 @@ def by_how_much(value: float, metric: str, interval: Interval = NO_INTERVAL) -> 
     return f"{points(size)} points{bracket}"
 
 
-def margin_words(metric: str, allowed: float) -> str:
+def margin_words(metric: str) -> str:
     """Within what differences are alike."""
-    return (
-        f"±{100 * allowed:g} points"
-        if in_points(metric)
-        else f"±{quantity(allowed, metric)} ({100 * RELATIVE_MARGIN:.0f}%)"
-    )
+    return f"{100 * SHARE_MARGIN:g} points" if in_points(metric) else f"{100 * RELATIVE_MARGIN:.0f}%"
 
 
 def under(schedule: str) -> str:
