@@ -66,6 +66,7 @@ function draw(chart) {
       if (!chart.due || !chart.clientWidth) return;
       const { traces, config } = chart.due;
       const layout = fitting(chart.due.layout, chart.clientWidth);
+      chart.style.height = `${layout.height}px`;
       chart.due = null;
       forget(chart);
       Plotly.react(chart, traces, layout, config).then(() => listen(Plotly, chart));

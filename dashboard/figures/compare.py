@@ -1,6 +1,5 @@
 """Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
 
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,9 +31,11 @@ MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
 MOST_ROWS = 12
 """Rows of a dot plot that are seen at once, heads included."""
-_ROW = 22  # pixels
+_ROW, _NARROW_ROW = 22, 40  # pixels; on a narrow screen names stand above their rows
 _LINE = 16  # pixels of a name at the end of a line
-_LONGEST_NAME, _NARROW_NAME = 44, 20  # signs
+_LEGEND_ROW = 20  # pixels of a name below a chart
+_STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
+_LONGEST_NAME, _NARROW_NAME = 44, 48  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
 _CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
@@ -183,13 +184,18 @@ def dot_plot(
     fig.update_xaxes(showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric))
     if is_share(metric):
         fig.update_xaxes(tickformat=".0%")
+    names = [
+        {"x": 0, "xref": "paper", "xanchor": "left", "y": at, "yshift": 0 if head else 12, "showarrow": False,
+         "text": text, "font": {"size": 11, "color": mode.text}}
+        for at, (text, (_, head)) in enumerate(zip(_labels(named.values(), _NARROW_NAME), named.values(), strict=True))
+    ]  # fmt: skip
     narrow = {
-        "yaxis": {"ticktext": _labels(named.values(), _NARROW_NAME), "tickfont": {"color": mode.text, "size": 11}}
-    }
+        "annotations": [*(each.to_plotly_json() for each in fig.layout.annotations), *names],
+        "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
+    }  # fmt: skip
     fig.update_layout(
         height=_ROW * len(named) + 64, margin={"l": 8, "r": 56, "t": 36, "b": 28}, hovermode="closest",
-        showlegend=False, dragmode="zoom", uirevision=metric,
-        meta={"rows": len(named), "narrow": narrow | {"xaxis": {"nticks": 4}}},
+        showlegend=False, dragmode="zoom", uirevision=metric, meta={"rows": len(named), "narrow": narrow},
     )  # fmt: skip
     return fig
 
@@ -283,7 +289,7 @@ def _cut_apart(names: Sequence[str], longest: int) -> list[str]:
     def from_difference(name: str) -> str:
         return name if len(name) <= longest else f"{name[:6]}…{name[window]}"
 
-    ways = (lambda name: _cut(name, longest), lambda name: textwrap.shorten(name, longest, placeholder="…"))
+    ways = (lambda name: _cut(name, longest), lambda name: name if len(name) <= longest else f"{name[: longest - 1]}…")
     for way in (*ways, from_difference):
         cut = [way(name) for name in names]
         if len(set(cut)) == len(set(names)):
@@ -314,17 +320,14 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
         line = shown[place]
         fig.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=6, y=where, showarrow=False, font={"size": 12},
-            text=f'<span style="color:{line.style.colour}">●</span> {base.plotly_text(name)}', align="left",
+            text=f'<span style="color:{line.style.colour}">{_STROKES[line.style.dash]}</span> {base.plotly_text(name)}',
+            align="left",
         )  # fmt: skip
-    legend = {
-        "orientation": "h",
-        "y": -0.22,
-        "yanchor": "top",
-        "x": 0,
-        "font": {"size": 12},
-        "bgcolor": "rgba(0,0,0,0)",
-    }
-    phone = {"showlegend": True, "annotations": [], "legend": legend, "margin": {"l": 8, "r": 8, "t": 12, "b": 90}}
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "font": {"size": 12},
+              "bgcolor": "rgba(0,0,0,0)"}  # fmt: skip
+    room = 50 + _LEGEND_ROW * len(places)
+    phone = {"showlegend": True, "annotations": [], "legend": legend, "height": height - 40 + room,
+             "margin": {"l": 8, "r": 8, "t": 12, "b": room}}  # fmt: skip
     fig.update_layout(margin={"r": 24 + 7 * max(map(len, named), default=0)}, meta={"narrow": phone})
 
 

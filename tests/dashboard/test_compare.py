@@ -172,7 +172,7 @@ def unfolded() -> list[AppTest]:
 def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
     """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
     if not unfolded:
-        shown = dict.fromkeys(("seeds", "prompts", "parts", "pair", "settings", "ranking"), "true")
+        shown = dict.fromkeys(("seeds", "prompts", "parts", "settings", "ranking"), "true")
         unfolded.append(visit("compare", run=two, **shown))
     return unfolded[0]
 
@@ -198,7 +198,7 @@ def test_lines_that_look_alike_are_pointed_out(two: list[str], page: AppTest) ->
 
 
 def test_a_and_b_are_chosen(two: list[str]) -> None:
-    at = visit("compare", run=two, pair="true")
+    at = visit("compare", run=two, ranking="true")
     assert at.selectbox(key="a").value == LEADER
     best, other = (option for option in at.selectbox(key="a").options if option != LEADER)
     before = sentences(at)
@@ -350,8 +350,7 @@ def test_differences_are_to_the_best_of_two_until_another_is_chosen(two: list[st
         (table,) = [table.value for table in at.dataframe if "Seeds" in table.value]
         held = table[table["95% of it"] != "–"]
         assert list(held["Setting"]) == [left]
-        (minus,) = [head for head in table if head.startswith("Minus ")]
-        assert next(iter(held[minus])).startswith("-") == (left == "reinforce")
+        assert next(iter(held["Difference"])).startswith("-") == (left == "reinforce")
         assert "Significant" not in table or list(held["Significant"]) == ["better"]
 
 

@@ -50,11 +50,6 @@ def differing_from_baseline(comparison: Comparison) -> str:
 def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
     """The difference of every setting to the baseline along the axis; with its band where there is one."""
     partner = compared_with(comparison, baseline)
-    if not partner:
-        return []
-    if len(partner) == 1:
-        ((place, other),) = partner.items()
-        return pair.pair_difference(comparison, place, other, key=_KEY)
     measure, drawn = comparison.measure, lines(comparison, look)
     tables = {place: pair.along(comparison, place, other) for place, other in partner.items()}
     known = [(drawn[place], table) for place, table in tables.items() if len(table)]

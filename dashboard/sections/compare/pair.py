@@ -36,7 +36,7 @@ def _along(settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, w
     return difference_over(one, other, metric, by)[0]
 
 
-def pair_difference(comparison: Comparison, a: int, b: int, *, key: str = "difference") -> list[Piece]:
+def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
     """A minus B along the axis, and what its band is."""
     measure, table, contrast = comparison.measure, along(comparison, a, b), comparison.standing.contrast(a, b)
     if not len(table):
@@ -51,9 +51,10 @@ def pair_difference(comparison: Comparison, a: int, b: int, *, key: str = "diffe
     else:
         how = "paired by seed" if contrast.over_seeds.paired else "unpaired (Welch)"
         said = f"Band: 95% over seeds, {how}, at each point by itself. The ends decide."
+    title = f"{CATALOGUE[measure.metric].title}: {name}"
     return [
-        chart(comparison.mode, key, f"{CATALOGUE[measure.metric].title}: {name}", draw, f"{in_these_runs(contrast)}.",
-              table, (measure.metric,), by_step=by_step),
+        chart(comparison.mode, "difference", title, draw, f"{in_these_runs(contrast)}.", table, (measure.metric,),
+              by_step=by_step),
         Paragraph(said, small=True),
     ]  # fmt: skip
 

@@ -67,7 +67,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
     if against is None:
         against = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
     others = set(against.values())
-    minus = f"Minus {comparison.labels[others.pop()]}" if len(others) == 1 else "Minus"
+    minus = comparison.labels[others.pop()] if len(others) == 1 else "the setting in brackets"
     explained = {
         "Task": "",
         "Setting": "",
@@ -78,7 +78,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",
         "95%": comparison.words.basis,
-        minus: "Difference of the ends.",
+        "Difference": f"End minus that of {minus}.",
         "95% of it": "This pair by itself; over seeds paired where both share seeds.",
         "Significant": "All pairs are judged together (Holm); settings of different schedules are not.",
         "IQM": "Mean of the middle half of the seeds, from 4 seeds on.",
@@ -109,7 +109,8 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
     heads = tuple(head for place, head in enumerate(explained) if place in kept)
     shown = tuple(tuple(row[place] or "–" for place in kept) for row in rows)
     title = f"{'Where the runs end' if len(set(found.tasks)) > 1 else 'Ranking'}: {CATALOGUE[metric].title} at the end"
-    return Table(title, heads, shown, "", {head: explained[head] for head in heads if explained[head]})
+    note = f"Difference: minus {minus}." if "Difference" in heads else ""
+    return Table(title, heads, shown, note, {head: explained[head] for head in heads if explained[head]})
 
 
 def _way(metric: str, value: float) -> str:

@@ -48,7 +48,9 @@ evaluation knows nothing of this.
 
 **Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
 5% (Holm 1979): over seeds where every setting has three or more, else by the noise of these runs. Settings that share
-a letter do not differ significantly.
+a letter do not differ significantly. *Within 5 points* (of a metric that is no share, 10%) is a setting of which a
+one-sided test excludes that it is worse than the best by more; these tests are corrected together, too (Holm).
+*Undecided* are the others without a significant difference. Bars hold for each setting by itself and are not corrected.
 
 **The baseline** is the setting that differs least from all others, of several the best, until another is chosen.
 
@@ -119,22 +121,20 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
     if comparison.measure.by == "step":
         _range()
     panels(comparison, look)
-    _numbers(comparison, look, base)
-    if len(comparison.settings) > 1:
-        with fold("pair", "Any two settings", "A minus B, on the same prompts too") as door:
-            if door.open:
-                draw_difference(comparison)
-
-
-def _numbers(comparison: Comparison, look: Look, base: int) -> None:
-    """The ranking with letters and differences to the baseline, and what single changes do."""
     pairs = len(comparison.standing.contrasts)
     says = f"{len(comparison.settings)} settings, {pairs} pairs judged together (Holm)" if pairs > 1 else ""
     with fold("ranking", "Ranking and differences", says) as door:
         if door.open:
-            partners = baseline.compared_with(comparison, base)
-            draw(tables.ranking(comparison, partners), *baseline.along(comparison, base, look))
-            draw(*tables.changes(comparison))
+            _numbers(comparison, look, base)
+
+
+def _numbers(comparison: Comparison, look: Look, base: int) -> None:
+    """The ranking with letters and differences to the baseline, what single changes do, and any two settings."""
+    draw(tables.ranking(comparison, baseline.compared_with(comparison, base)), *tables.changes(comparison))
+    if len(comparison.settings) > 2:
+        draw(*baseline.along(comparison, base, look))
+    if len(comparison.settings) > 1:
+        draw_difference(comparison)
 
 
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:

@@ -6,15 +6,16 @@ from html import escape as attribute_text
 import streamlit as st
 
 from ratioscope.dashboard.components.blocks import draw, say
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine
 from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
-from ratioscope.dashboard.sections.model import has_content
+from ratioscope.dashboard.sections.model import Chart, has_content
 from ratioscope.inert import one_line
 
-_LONGEST = 60  # signs of a name in the key; tables have all of it
+_LONGEST = 40  # signs of a name in the key; tables have all of it
 _IN_PLOTLY = {
     "solid": "", "dash": "9 5", "dot": "2 3", "dashdot": "9 4 2 4", "longdash": "14 5", "longdashdot": "14 4 2 4",
 }  # fmt: skip
@@ -42,11 +43,12 @@ def panels(comparison: Comparison, look: Look) -> None:
     if not curves.names_at_ends(comparison, look):
         _key(drawn)
     across = len(charts) if len(charts) <= MOST_IN_A_ROW else 3
-    for start in range(0, len(charts), max(1, across)):
-        columns = st.columns(across, gap="small", vertical_alignment="bottom")  # a title may take two lines
-        for column, chart in zip(columns, charts[start : start + across], strict=False):
-            with column:
-                draw(chart)
+    _beside(charts[:across], across)
+    if more := charts[across:]:
+        with fold("panels", f"And {len(more)} more panels") as door:
+            if door.open:
+                for start in range(0, len(more), across):
+                    _beside(more[start : start + across], across)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
     quiet = len({line.name for line in drawn if line.quiet})
     told = [
@@ -56,6 +58,12 @@ def panels(comparison: Comparison, look: Look) -> None:
         "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom.",
     ]
     say(" ".join(filter(None, told)))
+
+
+def _beside(charts: Sequence[Chart], across: int) -> None:
+    for column, chart in zip(st.columns(across or 1, gap="small", vertical_alignment="bottom"), charts, strict=False):
+        with column:  # a title may take two lines
+            draw(chart)
 
 
 def _key(lines: Sequence[CurveLine]) -> None:
