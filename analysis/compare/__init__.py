@@ -5,7 +5,7 @@ align(members, "eval_accuracy", by="tokens").frame               # or by="step",
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
 curves(groups, "reward", "tokens", "iqm", window=3)              # what a chart shows: smoothed, aggregated, with bands
 found = standing(groups, "eval_accuracy")                        # a row a setting, a contrast a pair, judged together
-sentences(found).sentences                                       # best, alike, undecided, worse
+standing_words(found).sentences                                       # best, alike, undecided, worse
 found.contrast(0, 1).over_seeds                                  # setting 0 minus setting 1, with its interval
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 component_differences(groups)                                    # which parts of the algorithms differ
@@ -15,13 +15,11 @@ prompt_difference(pairs_by_seed(a, b))                           # reward on the
 """
 
 from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
-from ratioscope.analysis.compare.alignment import AXES, AlignedMetric, Axis, End, align, common_end, ends
-from ratioscope.analysis.compare.changed_component import Component
+from ratioscope.analysis.compare.alignment import AXES, Axis, align, common_end, ends
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
-from ratioscope.analysis.compare.collapses import Collapse, collapses
+from ratioscope.analysis.compare.collapses import collapses
 from ratioscope.analysis.compare.configuration import configuration, configuration_of, differing_keys
 from ratioscope.analysis.compare.contrast import (
-    Difference,
     difference_over,
     difference_over_runs,
     probability_of_improvement,
@@ -38,15 +36,15 @@ from ratioscope.analysis.compare.grouping import (
     schedule_words,
 )
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
-from ratioscope.analysis.compare.report import ComparisonReport, report
+from ratioscope.analysis.compare.report import report
 from ratioscope.analysis.compare.sentences import (
     StandingWords,
     in_these_runs,
     rank_words,
-    sentences,
+    standing_words,
     with_other_seeds,
 )
-from ratioscope.analysis.compare.single_changes import ChangeEffect, SingleChange, UnderSchedule, single_changes
+from ratioscope.analysis.compare.single_changes import SingleChange, UnderSchedule, single_changes
 from ratioscope.analysis.compare.standing import (
     Contrast,
     Rank,
@@ -63,16 +61,9 @@ __all__ = [
     "LAST_VALUES",
     "MORE_SEEDS",
     "NOTHING",
-    "AlignedMetric",
     "Axis",
-    "ChangeEffect",
     "Chosen",
-    "Collapse",
-    "ComparisonReport",
-    "Component",
     "Contrast",
-    "Difference",
-    "End",
     "Member",
     "PromptDifference",
     "Rank",
@@ -116,11 +107,11 @@ __all__ = [
     "report",
     "schedule_words",
     "seeds_needed",
-    "sentences",
     "short_names",
     "single_changes",
     "smoothed",
     "standing",
+    "standing_words",
     "t_interval",
     "welch_interval",
     "with_other_seeds",

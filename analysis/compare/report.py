@@ -20,7 +20,7 @@ from ratioscope.analysis.compare.sentences import (
     improvement,
     in_these_runs,
     rank_words,
-    sentences,
+    standing_words,
     why_not,
     with_other_seeds,
 )
@@ -52,10 +52,10 @@ class ComparisonReport:
     @cached_property
     def words(self) -> StandingWords:
         """Who leads, in words."""
-        return sentences(self.standing)
+        return standing_words(self.standing)
 
     @property
-    def sentences(self) -> tuple[str, ...]:
+    def standing_words(self) -> tuple[str, ...]:
         """What it comes to, most important first."""
         return tuple(filter(None, (self.chosen.instead, *self.words.said, *self.words.remarks)))
 

@@ -1,6 +1,6 @@
 """What a comparison comes to in words: who leads, what is not known, what two settings say against each other.
 
-told = sentences(standing(settings, "eval_accuracy"))
+told = standing_words(standing(settings, "eval_accuracy"))
 told.sentences      # ("Best: grpo (92%, 2 seeds).", "Within 5 points: gspo.", "Undecided: opmd.", "Worse: reinforce.")
 """
 
@@ -58,7 +58,7 @@ class StandingWords:
         return tuple(filter(None, (*self.sentences, " ".join(filter(None, (self.collapsed, self.caveat))))))
 
 
-def sentences(found: Standing) -> StandingWords:
+def standing_words(found: Standing) -> StandingWords:
     """Who leads under each schedule, and what limits that."""
     several = len(found.ranked) > 1
     told = [sentence for group in found.ranked[:_MOST_SCHEDULES] for sentence in _of_group(found, group)]

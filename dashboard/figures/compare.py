@@ -370,8 +370,8 @@ def small_multiples(
     return fig
 
 
-def difference_figure(
-    table: pd.DataFrame,
+def differences(
+    shown: Sequence[tuple[str, Style | None, pd.DataFrame]],
     metric: str,
     mode: Mode,
     *,
@@ -380,40 +380,23 @@ def difference_figure(
     x: Ends = (None, None),
     height: int = 300,
 ) -> go.Figure:
-    """A minus B along the axis with its 95 % band and the line of no difference; `difference_over` has the table."""
-    finite = table.where(np.isfinite(table)) * _points(metric)
-    across = axis_scale(by, _ends(table.index)[1] or 0.0)
-    fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(name, metric))
-    _add_band(fig, finite, mode.text, across.unit)
-    value = base.reduce(finite["difference"].dropna())
-    _add_difference(fig, value, metric, across.unit, name, Style(mode.text, "solid", ""))
-    fig.update_layout(showlegend=False)
-    base.add_threshold(fig, 0.0, "no difference", mode)
-    fig.update_xaxes(range=_range(x, _ends(table.index), across.unit, by))
-    fig.update_layout(margin={"t": 12}, uirevision=f"{metric} {by}")
-    if by != "step":
-        fig.update_layout(dragmode="zoom")
-    return fig
+    """Differences of settings along the axis, with the line of no difference; `difference_over` has the tables.
 
-
-def differences(
-    shown: Sequence[tuple[CurveLine, pd.DataFrame]],
-    metric: str,
-    mode: Mode,
-    *,
-    by: Axis = "step",
-    baseline: str = "the baseline",
-    x: Ends = (None, None),
-    height: int = 300,
-) -> go.Figure:
-    """Several settings minus a baseline along the axis, in the settings' looks; without bands, which would overlap."""
-    ends = [_ends(table.index) for _, table in shown]
+    Args:
+        shown: of each its name, look and table; one without a look has its 95 % band, which those of several would
+            cover.
+        name: of the axis.
+    """
+    ends = [_ends(table.index) for *_, table in shown]
     extent = min(low for low, _ in ends if low is not None), max(high for _, high in ends if high is not None)
     across = axis_scale(by, extent[1])
-    fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(f"minus {baseline}", metric))
-    for line, table in shown:
-        value = base.reduce(_finite(table["difference"])) * _points(metric)
-        _add_difference(fig, value, metric, across.unit, line.name, line.style)
+    fig = base.figure(mode, height=height, x_title=across.title, y_title=_minus(name, metric))
+    for called, style, table in shown:
+        finite = table.where(np.isfinite(table)) * _points(metric)
+        if style is None:
+            _add_band(fig, finite, mode.text, across.unit)
+        look, value = style or Style(mode.text, "solid", ""), base.reduce(finite["difference"].dropna())
+        _add_difference(fig, value, metric, across.unit, called, look)
     base.add_threshold(fig, 0.0, "no difference", mode)
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_layout(

@@ -302,17 +302,11 @@ CASES: tuple[Case, ...] = (
         plotted=("reward",),
     ),
     Case(
-        "compare.difference_figure",
-        lambda m, mode, steps: comparison.difference_figure(
-            difference_over(m.settings[0], m.settings[1], "reward")[0], "reward", mode, x=steps
-        ),
-    ),
-    Case(
         "compare.differences",
         lambda m, mode, steps: comparison.differences(
             [
-                (line, difference_over(m.settings[1], m.settings[0], "reward")[0])
-                for line in comparison.lines(curves(m.settings, "reward"))
+                (HOSTILE, style, difference_over(m.settings[0], m.settings[1], "reward")[0])
+                for style in (None, comparison.Style("#0072B2", "dash", "circle"))
             ],
             "reward",
             mode,

@@ -52,13 +52,13 @@ def along(comparison: Comparison, baseline: int, look: Look) -> list[Piece]:
     partner = compared_with(comparison, baseline)
     measure, drawn = comparison.measure, lines(comparison, look)
     tables = {place: pair.along(comparison, place, other) for place, other in partner.items()}
-    known = [(drawn[place], table) for place, table in tables.items() if len(table)]
+    known = [(drawn[place].name, drawn[place].style, table) for place, table in tables.items() if len(table)]
     if not known:
         return []
     by_step = measure.by == "step"
     draw = partial(
         figures.differences, known, measure.metric, by=measure.by, x=comparison.steps if by_step else (None, None),
-        baseline=comparison.settings[baseline].variant, height=_LOW,
+        name=f"minus {comparison.settings[baseline].variant}", height=_LOW,
     )  # fmt: skip
     frame = pd.concat([table.assign(setting=comparison.labels[place]).reset_index() for place, table in tables.items()])
     title = f"{CATALOGUE[measure.metric].title}: each minus {comparison.settings[baseline].variant}"

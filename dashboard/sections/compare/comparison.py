@@ -13,8 +13,8 @@ from ratioscope.analysis.compare import (
     StandingWords,
     curves,
     labels,
-    sentences,
     standing,
+    standing_words,
 )
 from ratioscope.analysis.compare.aggregates import StatisticName
 from ratioscope.analysis.runs.window import FirstLast
@@ -80,7 +80,7 @@ class Comparison:
     @cached_property
     def words(self) -> StandingWords:
         """Who leads, in words."""
-        return sentences(self.standing)
+        return standing_words(self.standing)
 
     @property
     def curves(self) -> list[SettingCurve]:

@@ -43,7 +43,7 @@ def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
         return [Paragraph("Nowhere on this axis do both have a value.")]
     by_step, name = measure.by == "step", " minus ".join(contrast.names)
     draw = partial(
-        figures.difference_figure, table, measure.metric, name=name, by=measure.by,
+        figures.differences, [(name, None, table)], measure.metric, name=name, by=measure.by,
         x=comparison.steps if by_step else (None, None),
     )  # fmt: skip
     if min(contrast.over_seeds.seeds) < 2:

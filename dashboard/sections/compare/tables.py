@@ -64,10 +64,12 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         against: of settings by their places those that they are held against; None: the best of their group.
     """
     metric, found, called = comparison.measure.metric, comparison.standing, rank_words(comparison.measure.metric)
+    named = against is not None and len(set(against.values())) > 1
+    minus = "the setting in brackets" if named else "the best of the same schedule"
     if against is None:
         against = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
-    others = set(against.values())
-    minus = comparison.labels[others.pop()] if len(others) == 1 else "the setting in brackets"
+    if len(others := set(against.values())) == 1:
+        minus = comparison.labels[others.pop()]
     explained = {
         "Task": "",
         "Setting": "",
@@ -93,7 +95,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
             contrast = found.contrast(row.place, against[row.place])
             difference, differs = found.deciding(contrast)
             significant = {None: "unknown", False: "no", True: _way(metric, difference.value)}[differs]
-            name = "" if len(set(against.values())) == 1 else f" ({contrast.names[1]})"
+            name = f" ({contrast.names[1]})" if named else ""
             held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
                     pair.between(metric, *difference.interval), significant)  # fmt: skip
         rows.append(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import Rank, Setting, Standing, StandingWords, sentences, short_names, standing
+from ratioscope.analysis.compare import Rank, Setting, Standing, StandingWords, short_names, standing, standing_words
 from tests.making.members import setting
 
 TASK = {"evaluation_prompts": 400}
@@ -14,7 +14,7 @@ WORDS = 25
 
 
 def _told(groups: list[Setting], metric: str = "eval_accuracy") -> tuple[Standing, StandingWords]:
-    return (found := standing(groups, metric)), sentences(found)
+    return (found := standing(groups, metric)), standing_words(found)
 
 
 def _of(ends: dict[str, list[float]], schedule: str = "on-policy", **fields: object) -> list[Setting]:

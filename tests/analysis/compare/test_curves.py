@@ -17,9 +17,9 @@ from ratioscope.analysis.compare import (
     curves,
     grouped_settings,
     labels,
-    sentences,
     smoothed,
     standing,
+    standing_words,
     with_other_seeds,
 )
 from ratioscope.errors import RatioscopeError
@@ -102,7 +102,7 @@ def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     assert [(each.a, each.b) for each in found.contrasts] == [(1, 0), (1, 2), (0, 2)]
     assert [(each.a, each.b) for each in found.against_best] == [(1, 0), (1, 2)]
     assert with_other_seeds(found.contrasts[1]).startswith("With other seeds: a is ahead in 2 of 2 pairs")
-    assert "steps 5 to 7" in sentences(found).where
+    assert "steps 5 to 7" in standing_words(found).where
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:
@@ -114,14 +114,14 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
     assert [group.schedule for group in found.groups] == ["s2", "s1", "s3", "s4", "s5"]
-    assert sentences(found).sentences[3:] == ("2 more schedules: in the table.",)
+    assert standing_words(found).sentences[3:] == ("2 more schedules: in the table.",)
 
 
 def test_what_has_no_value_is_said() -> None:
     nothing = standing([setting("a", [1, 1]), setting("b", [2, 2])], "reward")
     assert nothing.without == (0, 1)
-    (said,) = sentences(nothing).said
+    (said,) = standing_words(nothing).said
     assert "has no value in any of these runs" in said and not nothing.rows
-    assert sentences(nothing).where == ""
+    assert standing_words(nothing).where == ""
     alone = standing([setting("a", [1, 1])], "eval_accuracy")
-    assert sentences(alone).sentences == ("One setting is chosen: nothing to compare yet.",)
+    assert standing_words(alone).sentences == ("One setting is chosen: nothing to compare yet.",)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from ratioscope.analysis.compare import Member, chosen_metric, grouped_settings, sentences, standing
+from ratioscope.analysis.compare import Member, chosen_metric, grouped_settings, standing, standing_words
 from ratioscope.analysis.compare.alignment import common_end
 from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.standing import letters_of
@@ -135,8 +135,8 @@ def test_runs_of_different_tasks_share_no_ranking() -> None:
     assert tasks(groups) == ["addition (digits 2)", "addition (digits 3)", "chess"]
     found = standing(groups, "eval_accuracy")
     assert not found.contrasts
-    assert "no two of these settings have the same task" in sentences(found).sentences[0]
-    assert "they are not ranked against each other" in sentences(found).remarks[-1]
+    assert "no two of these settings have the same task" in standing_words(found).sentences[0]
+    assert "they are not ranked against each other" in standing_words(found).remarks[-1]
     same = replace(setting("d", [0.2], task=fields["a"] | {"evaluation_prompts": 9}))
     assert tasks([one, same]) == ["", ""]
     assert tasks([one, setting("e", [0.2])]) == ["", ""]  # what a log does not say separates nothing
@@ -149,7 +149,7 @@ def test_a_shorter_run_is_named_where_it_shortens_the_comparison() -> None:
     found = standing(grouped_settings([long, short]), "eval_accuracy")
     assert found.until == 7
     assert "short ends at step 7, and all runs are compared there: the other run goes on to step 19" in " ".join(
-        sentences(found).remarks
+        standing_words(found).remarks
     )
     elsewhere = replace(short, run=replace(short.run, manifest=replace(short.run.manifest, task={"name": "x"})))
     there = replace(long, run=replace(long.run, manifest=replace(long.run.manifest, task={"name": "y"})))

@@ -19,9 +19,9 @@ from ratioscope.analysis.compare import (
     difference_over_runs,
     ends,
     grouped_settings,
-    sentences,
     single_changes,
     standing,
+    standing_words,
 )
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.summary.intervals import of_share
@@ -198,7 +198,7 @@ def test_a_collapse_is_what_the_rule_finds() -> None:
     for name in names:
         found = [finding for finding in diagnose(summary_of(name)) if finding.rule == "reward_collapse"]
         assert [finding.numbers[0].value for finding in found] == [best for run_id, best in fallen if run_id == name]
-    found = sentences(standing(groups, "eval_accuracy"))
+    found = standing_words(standing(groups, "eval_accuracy"))
     assert found.collapsed == "Collapsed: reinforce (since step 15)."
     assert found.sentences == ("Best: grpo (85%, 1 seed).", "Worse: reinforce.")
 
@@ -228,7 +228,7 @@ def _with_intervals(made: Member) -> Member:
 
 
 def test_the_sample_runs_say_of_figure_3_what_they_bear_out(figure3: list[Setting]) -> None:
-    found = sentences(standing(figure3, "eval_accuracy"))
+    found = standing_words(standing(figure3, "eval_accuracy"))
     assert found.sentences == (
         "Best under sync_interval = 20: rec_oneside_nois (epsilon 0.2) (91%, 1 seed); undecided: grpo, "
         "rec_oneside_is and rec_oneside_nois (epsilon 0.6/2.0); worse: reinforce.",
@@ -248,7 +248,7 @@ def test_the_sample_runs_say_of_figure_3_what_they_bear_out(figure3: list[Settin
 def test_nothing_depends_on_the_order_of_the_runs(figure3: list[Setting]) -> None:
     members = [member for setting in figure3 for member in setting.members]
     one, other = (standing(groups, "eval_accuracy") for groups in (figure3, grouped_settings(members[::-1])))
-    assert sentences(one).said == sentences(other).said
+    assert standing_words(one).said == standing_words(other).said
     assert [row.name for row in one.rows] == [row.name for row in other.rows]
 
 
@@ -267,7 +267,7 @@ def test_nothing_depends_on_the_order_of_the_runs(figure3: list[Setting]) -> Non
     ],
 )  # fmt: skip
 def test_odd_runs_say_what_is_there(runs: list[Member], said: tuple[str, ...]) -> None:
-    found = sentences(standing(grouped_settings(runs), "eval_accuracy"))
+    found = standing_words(standing(grouped_settings(runs), "eval_accuracy"))
     assert found.sentences[: len(said)] == said
     assert not any(words in sentence for sentence in found.said for words in ("nan", "inf "))
 
