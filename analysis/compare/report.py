@@ -55,7 +55,7 @@ class ComparisonReport:
         return standing_words(self.standing)
 
     @property
-    def standing_words(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """What it comes to, most important first."""
         return tuple(filter(None, (self.chosen.instead, *self.words.said, *self.words.remarks)))
 
