@@ -25,6 +25,8 @@ from ratioscope.dashboard.components.token_strip import shown_text
 from ratioscope.inert import safe
 
 _UNBOUNDED = "The plain form does not bound what one token weighs."
+# Of a table with so few columns the response is what is read.
+_FEW = 6
 # Those shown, in this order.
 _COLUMNS = {
     "step": st.column_config.NumberColumn("Step", format="%d", width=55),
@@ -148,6 +150,8 @@ def sequence_table(
         config["share"] = st.column_config.ProgressColumn(
             "Share", format="percent", min_value=0, max_value=1, width=110, help=f"Of {what} in these steps."
         )
+    if len(shown) <= _FEW:
+        config |= {"response": st.column_config.TextColumn("Response", width=420)}
     widget = f"{key}-{hash((what, tuple(places))) & 0xFFFFFFFF:08x}"
 
     def choose() -> None:

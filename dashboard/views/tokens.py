@@ -19,6 +19,7 @@ from ratioscope.dashboard.components.explained import explained
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
+from ratioscope.dashboard.components.response_search import response_search
 from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
 from ratioscope.dashboard.components.sequences import (
     by_picker,
@@ -67,6 +68,7 @@ def render() -> None:
             say(in_the_plain_form(window, by, found))
     place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
     if place is not None:
+        response_search(opened, place[:2], partial(_open_in, window))
         st.fragment(sequence_reader)(opened, *place)
     if subject.log.has_ratios:
         _attribution(subject, window)
@@ -137,22 +139,24 @@ def _worst(
     named = tokens.named(found, highest, partial(_of, window, by)).frame
     shown = chosen or (int(named["step"].iloc[0]), int(named["seq_id"].iloc[0]))
 
-    def choose(step: int, seq_id: int) -> None:
-        if window.first < window.last:
-            _look_at(_THESE)
-        open_sequence(step, seq_id, position_of(frame, (step, seq_id)))
-
     sequence_table(
         frame,
         key="worst",
         alt=f"The first {len(frame)} responses of {window.words} by: {criterion_label(by)}",
         what=found.what,
         chosen=shown,
-        on_choice=choose,
+        on_choice=lambda step, seq_id: _open_in(window, step, seq_id, position_of(frame, (step, seq_id))),
         height=216,
     )
     position = position_of(frame, shown)
     return (*shown, position_of(named, shown) if position is None else position)
+
+
+def _open_in(window: Window, step: int, seq_id: int, position: int | None = None) -> None:
+    """Open a response; a page of several steps stays one."""
+    if window.first < window.last:
+        _look_at(_THESE)
+    open_sequence(step, seq_id, position)
 
 
 def _attribution(subject: Subject, window: Window) -> None:

@@ -15,6 +15,7 @@ from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.contributions import contributions, contributions_sentence
 from ratioscope.analysis.tokens.reader import read_sequence
+from ratioscope.analysis.tokens.search import next_response, reward_halves
 from ratioscope.dashboard.components import token_strip
 from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
 from ratioscope.dashboard.roots import serve_from
@@ -271,3 +272,17 @@ def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
     assert not at.exception
     assert not at.metric
     assert at.session_state["ratioscope"].clicked_step is None
+
+
+def test_a_text_is_found_and_the_next_answer_opened(served: Path) -> None:
+    at = visit("tokens", run="here", find="EVIL", step="1", seq="0", where="these steps")
+    run = open_run(served / "here")
+    assert f"responses have “EVIL” in steps 0 to {run.last_step}." in sentences(at)
+    halves = reward_halves(run)
+    assert halves is not None
+    expected = next_response(run, (1, 0), halves.condition(high=True), "EVIL")
+    at.button(key="next-high").click()
+    at = checked(at.run(), "tokens")
+    assert expected is not None
+    assert f"## Step {expected[0]}, response {expected[1]}" in sentences(at)
+    assert "/(/ is not a regular expression" in sentences(visit("tokens", run="here", find="/(/"))
