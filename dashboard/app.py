@@ -51,7 +51,12 @@ def main(default: str = "") -> None:
     groups: dict[str, list[st.Page]] = {}
     for name, page in shown.items():
         groups.setdefault(page.group, []).append(pages[name])
+    from ratioscope.dashboard.components.palette import palette, palette_button  # as heavy as all pages
+
+    with st.sidebar:
+        palette_button()
     menu(groups, chosen)
+    palette(shown, chosen.url_path or default)
     login.way_out()
     st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):

@@ -55,6 +55,8 @@ class Session:
     """The step whose dialog is open."""
     clicked_metric: str = ""
     """Of the clicked curve, of the catalogue; "": none in particular."""
+    asks_palette: bool = False
+    """Whether the command palette has been opened and waits for its list."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
     along: "Along | None" = None

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-_CARRIED = ("run", "from", "to")
+CARRIED = ("run", "from", "to")
+"""What a link to another page keeps of the address."""
 
 # What Streamlit's menu does and a link does not: it is a navigation, says where one is, and gets out of the way on a
 # narrow screen.
@@ -34,7 +35,7 @@ _mark = st.components.v2.component(
 
 def menu(groups: Mapping[str, Sequence[st.Page]], current: st.Page) -> None:
     """The pages in the sidebar, by group; "": a group without a name."""
-    carried = {key: values for key in _CARRIED if (values := st.query_params.get_all(key))}
+    carried = {key: values for key in CARRIED if (values := st.query_params.get_all(key))}
     with st.sidebar, st.container(key="menu", gap="xsmall"):
         for group, pages in groups.items():
             if group:

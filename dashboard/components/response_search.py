@@ -19,6 +19,7 @@ from ratioscope.analysis.tokens.search import (
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.sequences import sequence_table
 from ratioscope.dashboard.formats import escape, plain_number
+from ratioscope.dashboard.keys import SHORTCUTS
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
 
@@ -45,9 +46,9 @@ def response_search(opened: Opened, here: Place, go: Callable[[int, int], None])
                 icon=":material/search:", placeholder="Find in responses: text or /regex/", max_chars=400,
             ).strip()  # fmt: skip
         if halves is not None:
-            for name, high, shortcut in zip(halves.names, (False, True), ("Alt+W", "Alt+G"), strict=True):
+            for name, high, key in zip(halves.names, (False, True), ("wrong", "right"), strict=True):
                 st.button(
-                    f"Next {name}", key=f"next-{'high' if high else 'low'}", shortcut=shortcut,
+                    f"Next {name}", key=f"next-{'high' if high else 'low'}", shortcut=SHORTCUTS[key].press,
                     on_click=_go_on, args=(opened, here, halves, high, text, window, go),
                     help=f"{_column(halves)} {'above' if high else 'at most'} {plain_number(halves.middle)}.",
                 )  # fmt: skip

@@ -29,6 +29,7 @@ from ratioscope.dashboard.components.run_list import (
     run_table,
 )
 from ratioscope.dashboard.formats import escape
+from ratioscope.dashboard.keys import SHORTCUTS
 from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.roots import shelves
 from ratioscope.dashboard.sections import PAGES
@@ -234,9 +235,11 @@ def _table(shown: list[RunLine], lines: list[RunLine]) -> list[RunLine]:
 
 def _actions(chosen: list[RunLine], hidden: int) -> None:
     ids = [one.run.run_id for one in chosen]
-    if st.button("Open", disabled=len(ids) != 1, icon=":material/open_in_new:", shortcut="Alt+O"):
+    if st.button("Open", disabled=len(ids) != 1, icon=":material/open_in_new:", shortcut=SHORTCUTS["open"].press):
         _go("overview", ids)
-    if st.button("Compare", disabled=len(ids) < 2, icon=":material/stacked_line_chart:", shortcut="Alt+P"):
+    if st.button(
+        "Compare", disabled=len(ids) < 2, icon=":material/stacked_line_chart:", shortcut=SHORTCUTS["compare"].press
+    ):
         _go("compare", ids)
     says = {0: "Select one row to open or annotate a run, several to compare them.", 1: "1 run selected"}
     beyond = f", {hidden} of them not shown" if hidden else ""

@@ -1,4 +1,4 @@
-"""What people expect of a dashboard: find a text, go to the next wrong answer."""
+"""What people expect of a dashboard: the next wrong answer, a command palette, notes on a step, views by name."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.search import next_response, reward_halves
+from tests.browser.accessible import faults
 from tests.browser.actions import settled
 from tests.browser.conftest import OpenPage
 
@@ -28,3 +29,52 @@ def test_a_text_is_found_and_the_next_answer_opened(open_page: OpenPage, root: P
         name = f"Step {expected[0]}, response {expected[1]}"
         expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     settled(page, "Tokens")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenPage, scheme: str) -> None:
+    page = open_page("/drift?run=grpo", scheme)
+    settled(page, "Drift")
+    dialog, chosen = page.get_by_role("dialog", name="Go to"), page.locator(".go [aria-selected=true]")
+
+    def go(words: str, to: str, *keys: str) -> None:
+        expect(page.locator(".go")).to_have_count(1)
+        page.keyboard.press("Control+k")
+        expect(dialog).to_be_visible(timeout=15_000)
+        expect(dialog.get_by_text("Looking …")).to_have_count(0)
+        expect(dialog.get_by_role("group", name="Runs")).to_be_visible()
+        page.keyboard.type(words)
+        for key in keys:
+            page.keyboard.press(key)
+        expect(chosen).to_contain_text(to)
+        page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+
+    go("steps 10-20", "Steps 10 to 20")
+    expect(page).to_have_url(re.compile(r"/drift\?run=grpo&from=10&to=20$"))
+    go("tok", "Tokens")  # chosen run and steps go along
+    settled(page, "Tokens")
+    expect(page).to_have_url(re.compile(r"/tokens\?run=grpo&from=10&to=20$"))
+    go("clip fraction lower", "Clip fraction, lower bound")
+    settled(page, "Metrics")
+    expect(page.get_by_role("heading", name=re.compile("^Clip fraction, lower bound")).first).to_be_visible()
+    go("reinforce", "reinforce")
+    settled(page, "Metrics")
+    expect(page).to_have_url(re.compile(r"/metrics\?run=reinforce$"))
+    go("999", "Step 39, the last one")
+    settled(page, "Tokens")
+
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys.get_by_text("Next wrong answer")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(keys).to_have_count(0)
+    page.get_by_role("button", name=re.compile("^Go to")).click()
+    expect(dialog.get_by_role("group", name="Runs")).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    expect(dialog.get_by_role("option").last).to_have_attribute("aria-selected", "true")
+    page.keyboard.type("onerror")
+    expect(chosen).to_contain_text("<script>alert(1)<")
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
