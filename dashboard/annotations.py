@@ -1,4 +1,4 @@
-"""The user's own tags and notes on runs.
+"""The user's own tags and notes on runs, and on steps of a run.
 
 Runs are never written to: annotations are kept in the user's data folder, one small file per run, found by the run's
 folder, and nobody else reads them; in a folder that is a group's, its people do. Text is kept as it was typed and must
@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ from ratioscope.inert import one_line, safe
 from ratioscope.storage.whole_files import replace_atomically
 
 MOST_TAGS, LONGEST_TAG, LONGEST_NOTE = 20, 60, 4_000
+MOST_PINS, LONGEST_PIN = 100, 200
+
+Pin = tuple[int, str]
+"""A step and the note on it, in one line."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,13 @@ class Annotation:
 
     tags: tuple[str, ...] = ()
     text: str = ""
+    pins: tuple[Pin, ...] = ()
+    """By step."""
+
+    def pinned(self, step: int, text: str) -> "Annotation":
+        """The same with this note on a step, or with none where the text is empty."""
+        others = {at: said for at, said in self.pins if at != step}
+        return replace(self, pins=tuple(sorted((others | {step: text}).items())))
 
 
 def annotations_folder() -> Path:
@@ -51,18 +62,24 @@ def read_annotations(folders: Iterable[Path]) -> dict[Path, Annotation]:
     return found
 
 
+def annotation_of(folder: Path) -> Annotation:
+    """What the user has written about one run."""
+    return read_annotations([folder]).get(folder, Annotation())
+
+
 def write_annotation(folder: Path, annotation: Annotation) -> Annotation:
     """Keep an annotation of a run in place of the previous one; an empty one deletes it. Returns what was kept.
 
     Raises:
         OSError: the folder of annotations cannot be written.
     """
-    place, kept = _place(folder), _annotation({"tags": annotation.tags, "text": annotation.text})
+    wanted = {"tags": annotation.tags, "text": annotation.text, "pins": annotation.pins}
+    place, kept = _place(folder), _annotation(wanted)
     if kept == Annotation():
         place.unlink(missing_ok=True)
         return kept
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    contents = {"folder": str(folder.resolve()), "tags": kept.tags, "text": kept.text}
+    contents = {"folder": str(folder.resolve()), "tags": kept.tags, "text": kept.text, "pins": kept.pins}
     replace_atomically(place, json.dumps(contents).encode(), private=True)
     return kept
 
@@ -74,7 +91,9 @@ def split_tags(text: str) -> tuple[str, ...]:
 
 def _annotation(contents: dict[str, Any]) -> Annotation:
     tags = [one_line(tag)[:LONGEST_TAG] for tag in list(contents["tags"])[:MOST_TAGS]]
-    return Annotation(tuple(tags), safe(contents["text"])[:LONGEST_NOTE].strip())
+    pins = [(int(step), one_line(text)[:LONGEST_PIN].strip()) for step, text in contents.get("pins", ())[:MOST_PINS]]
+    text = safe(contents["text"])[:LONGEST_NOTE].strip()
+    return Annotation(tuple(tags), text, tuple((step, said) for step, said in pins if said))
 
 
 def _place(folder: Path) -> Path:

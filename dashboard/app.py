@@ -61,6 +61,7 @@ def main(default: str = "") -> None:
     st.set_page_config(page_title=_tab_title(chosen.title))
     if not leaving(chosen):
         say_what_means_nothing()
+        session().pins = ()
         try:
             chosen.run()
         except FragmentHandledException:

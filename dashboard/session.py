@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ratioscope.analysis.sql import QueryError, QueryResult
     from ratioscope.analysis.what_if import Digest
+    from ratioscope.dashboard.annotations import Pin
     from ratioscope.dashboard.figures.along import Along
     from ratioscope.dashboard.report.ordered import Made
 
@@ -61,6 +62,8 @@ class Session:
     """The run that was read last: the first reading of another one takes time."""
     along: "Along | None" = None
     """Where the steps lie on the axis of this page's charts; None: along the steps."""
+    pins: "tuple[Pin, ...]" = ()
+    """Notes on steps of the run of this page."""
     drawing_since: TwoClocks | None = None
     """When the page in hand was begun."""
     follows: bool = False

@@ -9,6 +9,7 @@ import streamlit as st
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.plot import plot
 from ratioscope.dashboard.figures.along import drawn_along
+from ratioscope.dashboard.figures.pins import with_pins
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
@@ -38,11 +39,13 @@ def step_chart(
     def opens(place: float, of_curve: str) -> None:
         state.open_step(round(float(along.steps_of(place)) if along else place), of_curve or metric)
 
+    written = fig if isinstance(fig, str) else str(fig.to_json())
+    written = with_pins(written, session().pins, state.mode())
     if along:
-        fig = drawn_along(fig if isinstance(fig, str) else str(fig.to_json()), along)
+        written = drawn_along(written, along)
     with st.container(gap=None):
         _head(title, key, data)
-        plot(fig, key=f"chart-{key}", alt=takeaway, on_brush=brush, on_step=opens, on_reset=state.clear_range)
+        plot(written, key=f"chart-{key}", alt=takeaway, on_brush=brush, on_step=opens, on_reset=state.clear_range)
 
 
 def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:

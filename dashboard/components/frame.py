@@ -12,6 +12,7 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.runs.store import Listed, Run
 from ratioscope.dashboard import state
+from ratioscope.dashboard.annotations import annotation_of
 from ratioscope.dashboard.components.alarm import alarm
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.explained import explain_link
@@ -70,6 +71,7 @@ def run_page(page: Page) -> Opened | None:
         st.text(safe(error))
         return None
     session().read = listed.run_id
+    session().pins = annotation_of(opened.run.folder).pins
     _bar(listed, opened)
     # One element, whatever it says: the charts below would be built anew, zoom and hidden lines lost, if one came more.
     with st.container():

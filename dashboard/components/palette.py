@@ -107,5 +107,7 @@ def _of_run(opened: Opened) -> Iterator[Entry]:
     for finding in opened.findings:
         page = RULES[finding.rule].page
         yield "Findings", one_line(finding.sentence), "", page, steps_query(finding, opened.run_id)
+    for step, text in session().pins:
+        yield "Notes", text, f"step {step}", "tokens", {"run": opened.run_id, "step": str(step), "where": "this step"}
     for label in metrics.choices(opened.summary):
         yield "Metrics", label, "", "metrics", {"run": opened.run_id, "pin": label}

@@ -8,6 +8,7 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.contributions import STAND_INS, contributions_sentence
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard.annotations import LONGEST_PIN, annotation_of, write_annotation
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequence_reader import short_reader
@@ -72,6 +73,7 @@ def _content(opened: Opened, step: int) -> None:
         first = (step, int(found.frame["seq_id"].iloc[0]))
         alt = f"The first {len(found.frame)} responses of step {step} by: {criterion_label(by)}"
         chosen = sequence_table(found.frame, key="step-worst", alt=alt, what=found.what, chosen=first, height=216)
+    _note(opened, step)
     place = {"seq": str(chosen[1])} if chosen else {}
     if st.button("Open on the Tokens page", icon=":material/arrow_forward:", type="primary", key="step-open"):
         forget()
@@ -80,6 +82,27 @@ def _content(opened: Opened, step: int) -> None:
         )
     if chosen:
         short_reader(opened, *chosen, position_of(found.frame, chosen))
+
+
+def _note(opened: Opened, step: int) -> None:
+    """The user's note on the step."""
+    folder, key, failed = opened.run.folder, f"pin-{opened.run_id}-{step}", "pin-failed"
+    own = annotation_of(folder)
+
+    def save() -> None:
+        try:
+            write_annotation(folder, own.pinned(step, st.session_state[key]))
+            st.session_state.pop(failed, None)
+        except OSError as error:
+            st.session_state[failed] = safe(error)
+
+    st.text_input(
+        "Your note on this step", dict(own.pins).get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save,
+        placeholder="drawn as a line in every chart over the steps, and in reports", icon=":material/push_pin:",
+    )  # fmt: skip
+    if failed in st.session_state:
+        st.error("The note could not be saved.", icon=":material/error:")
+        st.text(st.session_state[failed])
 
 
 def _numbers(opened: Opened, step: int, asked: str) -> None:

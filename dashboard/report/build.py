@@ -30,12 +30,15 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.catalogue import CATALOGUE, ENTRIES
+from ratioscope.dashboard.annotations import Pin, annotation_of
+from ratioscope.dashboard.figures.pins import with_pins
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.report.processes import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
 from ratioscope.dashboard.sections.compare import comparison_sections, member_of, report_comparison
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, steps_in_words
+from ratioscope.dashboard.theme import LIGHT
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.metric import Metric
 from ratioscope.sources import SOURCES
@@ -120,14 +123,14 @@ def run_report(
     """
     chosen = _checked(default_pages([opened], framework) if pages is None else pages)
     subject = subject_of(opened, steps, framework)
-    found = _sections([subject], chosen, progress, pool)
+    found, pins = _sections([subject], chosen, progress, pool), _pins(subject)
     manifest, index = opened.run.manifest, subject.summary.values.index
     return Report(
         "run",
         manifest.name,
         f"{setting.in_a_line(manifest)}; {steps_in_words(int(index[0]), int(index[-1]))}",
         subject.verdict.pairs,
-        tuple(_once(_told(section, subject.verdict.pairs) for section in found)),
+        (*_once(_told(_pinned(section, pins), subject.verdict.pairs) for section in found), *_notes(pins)),
         methods(found),
         {name: source.title for name, source in SOURCES.items()},
         _provenance([opened], command_line([opened], chosen, steps, framework=framework)),
@@ -168,7 +171,8 @@ def comparison_report(
     found = list(comparison_sections(compared, subjects, brief=_is_brief(chosen)))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)
-        found.append(_of_run(section, number, subjects[number].opened.run_id))
+        pinned = _pinned(section, _pins(subjects[number]))
+        found.append(_of_run(pinned, number, subjects[number].opened.run_id))
     return Report(
         "comparison",
         f"{len(runs)} runs compared",
@@ -186,6 +190,33 @@ def comparison_report(
 
 def _is_brief(pages: Sequence[str]) -> bool:
     return set(pages) <= {*SHORT, *ON_REQUEST}
+
+
+def _pins(subject: Subject) -> list[Pin]:
+    """The user's notes on the steps that the report is about."""
+    steps = subject.summary.values.index
+    return [pin for pin in annotation_of(subject.opened.run.folder).pins if pin[0] in steps]
+
+
+def _pinned(section: Section, pins: Sequence[Pin]) -> Section:
+    """The section with these notes in its charts over the steps."""
+
+    def drawn(chart: Chart) -> Chart:
+        return replace(chart, figure=with_pins(chart.figure, pins, LIGHT)) if chart.by_step else chart
+
+    def marked(block: Block) -> Block:
+        if isinstance(block, Chart):
+            return drawn(block)
+        return replace(block, chart=drawn(block.chart)) if isinstance(block, FindingBlock) and block.chart else block
+
+    return replace(section, blocks=tuple(map(marked, section.blocks))) if pins else section
+
+
+def _notes(pins: Sequence[Pin]) -> Iterator[Section]:
+    if pins:
+        rows = tuple((str(step), text) for step, text in pins)
+        said = f"{len(rows)} steps have a note." if len(rows) > 1 else f"Step {rows[0][0]} has a note."
+        yield Section("notes", "Notes", "What was noted on the way?", said, (Table("", ("Step", "Note"), rows),))
 
 
 def _told(section: Section, answers: Sequence[tuple[str, str]]) -> Section:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -286,7 +287,7 @@ def _about(one: RunLine) -> None:
             kept = "Saved" if own != Annotation() else "Kept"
             st.caption(f"{kept} in your own files; nothing is written into the run.")
         if saved:
-            _save(one.run, Annotation(split_tags(tags), text))
+            _save(one.run, replace(own, tags=split_tags(tags), text=text))
 
 
 def _save(run: Listed, annotation: Annotation) -> None:

@@ -70,7 +70,8 @@ def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     (place / ".streamlit").mkdir()
     (place / ".streamlit" / "config.toml").write_text(_OPEN_DOORS, encoding="utf-8")
     dashboard = ("dashboard", root, "--port", port)
-    with command(*dashboard, output=output, folder=place, RATIOSCOPE_CACHE=cache) as process:
+    own = {"RATIOSCOPE_CACHE": cache, "RATIOSCOPE_NOTES": str(place / "notes")}
+    with command(*dashboard, output=output, folder=place, **own) as process:
         await_server(url, process, output)
         yield url
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.search import next_response, reward_halves
 from tests.browser.accessible import faults
-from tests.browser.actions import settled
+from tests.browser.actions import charts, settled
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -78,3 +78,26 @@ def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenP
     assert faults(page) == []
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_a_note_on_a_step_is_in_all_charts_and_can_be_found(open_page: OpenPage) -> None:
+    page = open_page("/drift?run=reinforce")
+    settled(page, "Drift")
+    notes = charts(page).get_by_text("look <b>here</b>")
+    charts(page).first.focus()
+    page.wait_for_timeout(1000)  # it hears keys a moment after it is drawn
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    field = page.get_by_role("dialog").get_by_label("Your note on this step")
+    field.fill("look <b>here</b>")
+    field.press("Enter")
+    expect(notes.first).to_be_attached()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(notes.first).to_be_visible()
+    open_page("/tokens?run=reinforce")
+    settled(page, "Tokens")
+    expect(notes.first).to_be_visible()
+    open_page("/tokens?run=grpo")
+    expect(notes).to_have_count(0)

@@ -12,6 +12,7 @@ from ratioscope.analysis.compare import Member
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.along import Along, along_of, drawn_along
+from ratioscope.dashboard.figures.pins import with_pins
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.theme import LIGHT
 from tests.making.pages import charts, visit
@@ -39,6 +40,18 @@ def test_a_figure_moves_with_all_that_stands_at_a_step() -> None:
     assert found["layout"]["shapes"][1]["x0"] == 0 and found["layout"]["annotations"][0]["x"] == 1  # of the paper
     assert found["layout"]["xaxis"]["range"] == AXIS.places_of([-0.5, 4.5]).tolist()
     assert found["layout"]["xaxis"]["title"]["text"] == "tokens trained on"
+
+
+def test_notes_on_steps_are_drawn_and_move_along() -> None:
+    figure = base.figure(LIGHT)
+    figure.update_xaxes(range=[-0.5, 4.5])
+    pins = ((2, "<b>here</b> " * 9), (4, "the end"))
+    layout = json.loads(drawn_along(with_pins(str(figure.to_json()), pins, LIGHT), AXIS))["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [350, 1000]
+    first, second = layout["annotations"]
+    assert first["text"].startswith("&lt;b&gt;here&lt;/b&gt;") and first["text"].endswith("…")
+    assert first["hovertext"].startswith("step 2: ") and "<" not in first["hovertext"]
+    assert (first["xanchor"], second["xanchor"]) == ("left", "right")
 
 
 def test_every_chart_over_steps_of_a_page_lies_along_the_same_axis(

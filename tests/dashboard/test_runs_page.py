@@ -247,6 +247,11 @@ def test_a_note_is_kept_cleaned_and_taken_away(tmp_path: Path, own_annotations: 
     assert read_annotations([run]) == {}
     assert not list(own_annotations.iterdir())
     assert split_tags(" a, b,,a ,") == ("a", "b")
+    kept = write_annotation(run, Annotation().pinned(7, "x\u202ey\n" * 200).pinned(3, "first").pinned(3, "second"))
+    assert [step for step, _ in kept.pins] == [3, 7]
+    assert kept.pins[0] == (3, "second") and len(kept.pins[1][1]) <= annotations.LONGEST_PIN
+    assert read_annotations([run]) == {run: kept}
+    assert write_annotation(run, kept.pinned(3, "").pinned(7, " ")) == Annotation()
 
 
 @pytest.mark.parametrize("contents", ["", "[]", '{"tags": 3, "text": ""}', '{"text": "x"}', "\x00"])

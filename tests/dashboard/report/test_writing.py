@@ -10,12 +10,14 @@ import pytest
 
 from ratioscope import RatioscopeError
 from ratioscope.analysis.diagnosis.opened import Opened
+from ratioscope.dashboard.annotations import Annotation, write_annotation
 from ratioscope.dashboard.report import chromium
 from ratioscope.dashboard.report.build import run_report
+from ratioscope.dashboard.report.html import html
 from ratioscope.dashboard.report.markdown import tables
 from ratioscope.dashboard.report.target import check_target
 from ratioscope.dashboard.report.write import contents, write, write_data
-from ratioscope.dashboard.sections.model import Report
+from ratioscope.dashboard.sections.model import Report, Table
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +105,15 @@ if chromium.find_chromium():
         assert boxes
         for width, height in boxes:  # in points
             assert (float(width), float(height)) == pytest.approx((595, 842), abs=1)
+
+
+def test_notes_on_steps_are_in_charts_and_in_a_table(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(tmp_path / "notes"))
+    last = opened.summary.last_step
+    write_annotation(opened.run.folder, Annotation().pinned(last, "<b>here</b>").pinned(last + 1, "beyond"))
+    report = run_report(opened, pages=["learning"])
+    assert report.sections[-1].blocks == (Table("", ("Step", "Note"), ((str(last), "<b>here</b>"),)),)
+    assert report.charts and all("&lt;b&gt;here" in chart.figure for chart in report.charts if chart.by_step)
+    assert "&lt;b&gt;here&lt;/b&gt;" in html(report)
