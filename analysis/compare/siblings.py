@@ -38,14 +38,20 @@ def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, .
     """The other runs that differ from one in one setting, then those that differ in the seed alone.
 
     A setting is a part of the algorithm with its parameters, a parameter (both sides of a bound are one), the schedule,
-    or another key of the configuration. Where a setting differs, the seeds are the same.
+    or another key of the configuration. Where a setting differs, the seeds are the same. Runs of two programs, and runs
+    of which no algorithm is known, are not known to be alike in the rest.
     """
     here = manifests[run_id]
+    program = here.source.get("framework")
+    if not here.algorithm:
+        return ()
     flat = configured_in(here)
     found = [
         sibling
         for other, manifest in manifests.items()
-        if other != run_id and (sibling := _sibling(other, here, flat, manifest)) is not None
+        if other != run_id
+        and manifest.source.get("framework") == program
+        and (sibling := _sibling(other, here, flat, manifest)) is not None
     ]
     return tuple(sorted(found, key=lambda sibling: (sibling.what == SEED, sibling.what, sibling.there)))
 

@@ -81,9 +81,18 @@ def _nothing_asked(evidence: RunEvidence) -> Finding | None:
         tuple(values.index),
         "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
         "of them found anything says nothing about the run.",
-        "Log the sampler's log-probabilities beside the trainer's, or at least the rewards.",
+        f"Log {_log_probs(evidence)}, or at least the rewards.",
         Number("tokens", float(values["n_tokens"].sum())),
     )
+
+
+def _log_probs(evidence: RunEvidence) -> str:
+    """The log-probabilities without which no ratio is known, by whether the log has the others."""
+    if evidence.log.has("logp_behavior"):
+        return "the trainer's log-probabilities beside the sampler's"
+    if evidence.log.has("logp_current"):
+        return "the sampler's log-probabilities beside the trainer's"
+    return "the log-probabilities of sampler and trainer"
 
 
 @rule("diverged", order=20, page="overview", group=None, absence=True, outcome=True, cause=False)

@@ -173,7 +173,8 @@ def feasibility_sentence(found: pd.DataFrame, epsilon: float) -> str:
     steps = len(judged)
     text = ""
     if not len(several):
-        text = f"All data of {steps} steps come from one behavior version each: a clip around 1 can be met everywhere."
+        of = f"{steps} steps" if steps > 1 else "the one step that can be judged"
+        text = f"All data of {of} come from one behavior version each: a clip around 1 can be met everywhere."
     else:
         share, spread = (several[key].astype(float) for key in ("infeasible_share", "version_spread_max"))
         at_least = "at least " if (several["kind"] == LOWER_BOUND).any() else ""

@@ -51,7 +51,9 @@ def _size(effect: EngineEffect, facts: EngineFacts) -> str:
 def beyond(effect: EngineEffect, facts: EngineFacts) -> str:
     """Whether an effect is beyond its limit, in a table's cell."""
     if effect.kind is EffectKind.SIZE and facts.over:
-        return f"in {len(facts.over)} of {facts.n_known} steps"
+        return (
+            f"in {len(facts.over)} of {facts.n_known} steps" if facts.n_known > 1 else "in the one step that is known"
+        )
     if effect.value > effect.limit and not effect.exceeded:
         return "not beyond its noise" if effect.kind is EffectKind.BIAS else "too little of it"
     return "yes" if effect.exceeded else "no"

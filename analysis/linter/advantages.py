@@ -12,6 +12,7 @@ from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.finding import Finding, Number, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.credit import CENTRED, RELATIVE, credit, kind_of
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
@@ -36,13 +37,16 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
     number, and a run without a usable token."""
     remarks = []
     responses, scored = evidence.responses, evidence.log.has_rewards
-    unscored = ~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna()
+    failed = responses["reward"].isna() & responses["failure"].notna()
+    unscored = ~np.isfinite(responses["reward"].astype(float)) & responses["dropped"].isna() & ~failed
     bad = responses[unscored] if scored else responses.head(0)
     if len(bad):
         steps = steps_with(bad.groupby("step").size())
+        verb = "is" if len(bad) == 1 else "are"
         remarks.append(
             Finding(
-                f"{len(bad):,} of {len(responses):,} rewards are NaN, infinite or missing, {evidence.in_steps(steps)}.",
+                f"{len(bad):,} of {len(responses):,} rewards {verb} NaN, infinite or missing, "
+                f"{evidence.in_steps(steps)}.",
                 Severity.WARNING,
                 "Give a response that cannot be scored a reward of its own, and find out why it cannot.",
                 (estimated("responses", len(bad)),),
@@ -97,7 +101,10 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
     if not scored:
         return not_checked(f"{evidence.log.why('sequences.reward')}.")
     finite = int(responses["reward"].notna().sum())
-    return passed(f"All {finite:,} rewards are finite, and so is what is logged of losses and gradients.")
+    kinds = responses.loc[failed, "failure"].value_counts()
+    without = listed([f"{count:,} {kind}" for kind, count in kinds.items()])
+    also = f" Failed without a reward: {without}." if len(kinds) else ""
+    return passed(f"All {finite:,} rewards are finite, and so is what is logged of losses and gradients.{also}")
 
 
 def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:

@@ -194,9 +194,9 @@ class LogEvidence(Evidence):
 
     @cached_property
     def responses(self) -> pd.DataFrame:
-        """One row a response of the sequences table: step, seq_id, group_id, reward, n_tokens, dropped."""
+        """One row a response of the sequences table: step, seq_id, group_id, reward, n_tokens, dropped, failure."""
         return self.frame(
-            "select step, seq_id, group_id, reward, n_tokens, dropped from sequence order by step, seq_id"
+            "select step, seq_id, group_id, reward, n_tokens, dropped, failure from sequence order by step, seq_id"
         )
 
     @cached_property

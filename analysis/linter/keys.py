@@ -374,8 +374,16 @@ def _contradictions(evidence: LogEvidence) -> Iterator[_Contradiction]:
     )
     short = found[found["n_listed"].notna() & ~was_dropped & (found["n_rows"].fillna(0) < found["n_tokens"])]
     unexplained = short[short["step"].isin(_unexplained_steps(evidence, short))]
+    without = unexplained["n_rows"].isna()
     yield (
-        unexplained,
+        unexplained[without],
+        Severity.WARNING,
+        "with n_tokens and without token rows",
+        ("n_tokens", "dropped"),
+        "Log their tokens as well, or say in `dropped` why they are left out: numbers of tokens are the others'.",
+    )
+    yield (
+        unexplained[~without],
         Severity.WARNING,
         "with fewer token rows than n_tokens, which no count of dropped tokens explains",
         ("n_tokens", "dropped"),

@@ -248,7 +248,7 @@ def sizes(evidence: LogEvidence) -> list[Finding]:
         said = stated > 1
         size = stated if said else usual
         fewer = counts[counts < size]
-        if len(fewer) <= SHARE_SMALLER * len(counts) or (not said and len(fewer) > _USUAL * len(counts)):
+        if len(fewer) <= SHARE_SMALLER * len(counts) or not (said or (counts == usual).mean() > _USUAL):
             continue
         steps = tuple(sorted({int(step) for step in fewer.index.get_level_values("step")}))
         missing = size * len(fewer) - int(fewer.sum())
@@ -268,7 +268,7 @@ def sizes(evidence: LogEvidence) -> list[Finding]:
         )
     alike = per_step.nunique() == groups.nunique() == 1
     count, size = int(per_step.mode().iloc[-1]), int(groups.mode().iloc[-1])
+    whose = "Every step has" if alike else "Most steps have" if len(per_step) > 1 else "The step has"
     return remarks or passed(
-        f"{'Every step has' if alike else 'Most steps have'} {count} group{'s' * (count != 1)} of "
-        f"{size} response{'s' * (size != 1)}.",
+        f"{whose} {count} group{'s' * (count != 1)} of {size} response{'s' * (size != 1)}.",
     )

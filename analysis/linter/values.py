@@ -364,7 +364,8 @@ def constant_columns(evidence: LogEvidence) -> list[Finding]:
             )
     for column in varies:
         remarks += filter(None, [_one_value(evidence, column) or _clamped(evidence, column)])
-    return remarks or passed(f"Every log-probability varies in each of the {len(by_step)} steps.")
+    each = f"each of the {len(by_step)} steps" if len(by_step) > 1 else "the one step with tokens"
+    return remarks or passed(f"Every log-probability varies in {each}.")
 
 
 def _one_value(evidence: LogEvidence, column: str) -> Finding | None:

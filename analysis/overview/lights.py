@@ -24,6 +24,7 @@ from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import number, rounded_level
+from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.summary.summary import StepSummary
@@ -179,7 +180,7 @@ def _off_policy(facts: Facts, findings: Sequence[Finding], learning: LightState)
     found = [finding for finding in _about(OFF_POLICY, findings) if finding.severity > Severity.NOTICE]
     if not found and not staleness.n_known > _MOST * facts.n_steps:
         known = f"Staleness is known in {staleness.n_known} of {facts.n_steps} steps"
-        return LightState.UNKNOWN, f"{_capital(facts.unknown) if facts.unknown else known}."
+        return LightState.UNKNOWN, f"{sentence_start(facts.unknown) if facts.unknown else known}."
     engine = facts.path.part(Cause.ENGINE)
     if engine is not None and engine.median > facts.limits.engine:
         return LightState.HARMFUL, f"The engine alone makes {number(engine.median, digits=2)} " + (

@@ -193,9 +193,12 @@ def _facts(read: SequenceReading) -> None:
 
 _LOGGED = {
     "prompt_id": "prompt",
+    "prompt_tokens": "tokens of the prompt",
     "finish_reason": "finished by",
     "sample_weight": "weight in the loss",
     "dropped": "left out",
+    "failure": "failed",
+    "history_break": "history broken by",
     "source": "source",
     "environment": "environment",
     "temperature": "temperature",

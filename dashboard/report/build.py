@@ -381,7 +381,8 @@ def _data(opened: Opened) -> Iterator[tuple[str, str]]:
     """What a run's numbers are made of."""
     run, values = opened.run, opened.summary.values
     files, counts = sum(len(found) for found in run.files.values()), values[list(COUNTS)].sum()
-    held = f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, {len(values)} steps"
+    held = f"{count(counts['n_tokens'])} usable tokens, {count(counts['n_sequences'])} responses, "
+    held += "1 step" if len(values) == 1 else f"{len(values)} steps"
     yield "Folder", str(run.folder)
     yield "Data signature", f"{fingerprint(run)} (footers of {files} files and the manifest)"
     yield "Rows", held

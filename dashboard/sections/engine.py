@@ -120,7 +120,7 @@ def effects(subject: Subject) -> list[Piece]:
     note = ""
     if tokens is not None:
         rows += _beside(tokens)
-        note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} steps."
+        note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} step{'s' * (tokens.n_steps > 1)}."
         if isfinite(tokens.skew_positive):
             note += (
                 " Skew: what the trainer's own denominators change of the correction −(r − 1)A, by the sign of A, over "

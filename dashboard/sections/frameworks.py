@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from functools import partial
 
+from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.impossible import impossible
 from ratioscope.analysis.frameworks.naming import written_by
@@ -80,7 +81,7 @@ def series(subject: Subject, line: TranslatedNumber) -> Chart:
     """Their number over the steps, beside ours where there is one."""
     row, words = line.row, compared(line)
     draw = partial(figures.theirs_and_ours, line.by_step, row.name, row.ours, steps=subject.steps)
-    takeaway = f"{words[0].upper()}{words[1:]}. {row.why}"
+    takeaway = f"{sentence_start(words)}. {row.why}"
     keys = (row.ours,) if row.ours else ()
     return chart(subject.mode, "as-reported", row.name, draw, takeaway, line.by_step, keys, by_step=True)
 

@@ -39,8 +39,8 @@ def title(check: str) -> str:
 
 
 def _question(check: str) -> str:
-    """What a check looks at: the first line of its own description."""
-    return CHECKS[check].about.partition("\n")[0]
+    """What a check looks at: the first paragraph of its own description."""
+    return CHECKS[check].question
 
 
 def impossible(found: pd.DataFrame) -> list[Table]:

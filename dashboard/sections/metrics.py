@@ -50,7 +50,9 @@ def answer(subject: Subject, chosen: Mapping[str, str]) -> str:
     there = _offered(subject)
     own = sum(key not in CATALOGUE for key in there.values())
     columns = f" and {own} column{'s' * (own != 1)} of the steps table" if own else ""
-    return f"{len(there) - own} metrics{columns} have a value in this run; {len(chosen)} are pinned here."
+    metrics = f"{len(there) - own} metric{'s' * (len(there) - own != 1)}{columns}"
+    verb, pinned = "has" if metrics == "1 metric" else "have", len(chosen)
+    return f"{metrics} {verb} a value in this run; {pinned} {'is' if pinned == 1 else 'are'} pinned here."
 
 
 def pinned(subject: Subject, chosen: Mapping[str, str]) -> list[Chart]:
@@ -83,7 +85,8 @@ def _together(frame: pd.DataFrame) -> str:
     """How the two go together, as a description: steps of one run are no independent sample."""
     ranks = frame.rank()
     if len(frame) < 3 or (ranks.std() == 0).any():
-        return f"{len(frame)} steps have both; too few that differ for a correlation."
+        steps = "1 step has" if len(frame) == 1 else f"{len(frame)} steps have"
+        return f"{steps} both; too few that differ for a correlation."
     rank = float(np.corrcoef(ranks["x"], ranks["y"])[0, 1])
     return f"Rank correlation {rank:.2f} over {len(frame)} steps, which depend on each other: a description, no test."
 

@@ -286,9 +286,11 @@ def _few_groups(summary: StepSummary) -> str:
     few = groups[groups.map(are_few).astype(bool)]
     if not len(few):
         return ""
-    where = f"In all {len(groups)}" if len(few) == len(groups) else f"In {len(few)} of {len(groups)}"
+    where = f"In {len(few)} of {len(groups)} steps"
+    if len(few) == len(groups):
+        where = f"In all {len(groups)} steps" if len(groups) > 1 else "In the one step"
     return (
-        f"{where} steps the intervals rest on fewer than {FEW_GROUPS} effective prompt groups "
+        f"{where} the intervals rest on fewer than {FEW_GROUPS} effective prompt groups "
         f"(median {few.median():.2g}): they hold only as far as the groups are alike."
     )
 

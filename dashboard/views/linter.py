@@ -116,7 +116,7 @@ def _check(opened: Opened, *, whole: bool) -> _Checked:
     brushed, index = state.step_range()[0] is not None, opened.summary.values.index
     if not (brushed or whole):
         first, last = opened.checked.steps
-        st.caption(f"Steps {first} to {last} were checked.")
+        st.caption(_checked_steps(first, last))
         return _Checked(opened.run.signature, first, last, tuple(opened.remarks), _impossible(opened.checked))
     first, last = (int(index[0]), int(index[-1])) if whole else state.window(opened).steps
     scope = (str(opened.run.folder), "whole" if whole else f"{first} to {last}", opened.limits)
@@ -129,8 +129,12 @@ def _check(opened: Opened, *, whole: bool) -> _Checked:
         kept[scope] = found
         for old in list(kept)[:-MOST_KEPT]:
             kept.pop(old, None)
-    st.caption(f"Steps {found.first} to {found.last} were checked.")
+    st.caption(_checked_steps(found.first, found.last))
     return found
+
+
+def _checked_steps(first: int, last: int) -> str:
+    return f"Step {first} was checked." if first == last else f"Steps {first} to {last} were checked."
 
 
 def _again(opened: Opened, found: _Checked) -> bool:

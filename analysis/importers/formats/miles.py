@@ -181,6 +181,8 @@ def _step(
     for which, shard in enumerate(shards):
         for row, index in enumerate(shard["rollout_data"].get("sample_indices") or ()):
             places.setdefault(int(index), []).append((which, row))
+    # Ranks that hold slices or copies of the same responses are one: what is counted is shares of the data.
+    shares = sorted({_first_rank(shards, held) for held in places.values()})
     by_index = {int(sample["index"]): sample for sample in samples if sample.get("index") is not None}
     raw = next((shard["rollout_data"].get("raw_reward") for shard in shards), None)
     updates = next((len(shard["rollout_data"].get("num_microbatches") or ()) for shard in shards), 0)
@@ -190,7 +192,7 @@ def _step(
         trained = _whole(shards, places[index]) if index in places else None
         found = slime.response_of(sample, trained, dropped=bool(shards) and trained is None)
         if trained is not None:
-            found.row["rank"] = trained["rank"]
+            found.row["rank"] = shares.index(trained["rank"])
             if gates.FIELD in trained:
                 # Of a rollout that is one update and was not scored before it, the loss saw the policy it began with.
                 began_with = "logp_current" not in found.values and updates == 1
@@ -228,7 +230,7 @@ def _whole(shards: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]
         for name in ("tokens", "response_lengths", "loss_masks", "truncated", "weight_versions")
         if (values := columns.get(name)) is not None
     }
-    row["rank"] = int(shards[first].get("rank", 0))
+    row["rank"] = _first_rank(shards, places)
     count = int(shards[first].get("cp_size") or 1)
     for name in _SLICED:
         parts: dict[int, NDArray[Any]] = {}
@@ -243,6 +245,11 @@ def _whole(shards: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]
             longest = int(padded[at]) if padded is not None and shards[first].get("qkv_format") == "bshd" else total
             row[name] = joined(parts, count, total, length, longest)
     return row
+
+
+def _first_rank(shards: Sequence[Mapping[str, Any]], places: Sequence[tuple[int, int]]) -> int:
+    """The lowest rank that holds a sample."""
+    return int(shards[places[0][0]].get("rank", 0))
 
 
 def joined(parts: Mapping[int, NDArray[Any]], count: int, total: int, length: int, longest: int) -> NDArray[Any]:

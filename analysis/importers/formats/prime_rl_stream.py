@@ -18,10 +18,20 @@ import numpy as np
 from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats.chunks import Chunks
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, resolved_settings, scalars, whole, window
-from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, Told, failed, leaf_paths, list_of, told
+from ratioscope.analysis.importers.formats.traces import (
+    DECIMALS,
+    LISTS,
+    Told,
+    failed,
+    group_of,
+    leaf_paths,
+    list_of,
+    told,
+    without_trace,
+)
 from ratioscope.analysis.importers.responses import Response, without_empty
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
-from ratioscope.analysis.importers.values import Ordinals, as_number, at, words_of
+from ratioscope.analysis.importers.values import Ordinals, as_number, at
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 """What is read of a row of the episodes' index; the first three say what it is and where."""
@@ -349,11 +359,8 @@ class _Batch:
                 traces = episode.get("traces") or []
                 left += self._told(episode, [each for each in traces if str(each.get("id")) not in self.ledger.ships])
                 if episode and not traces:  # it failed before there was one
-                    name = at(episode, "env", "name") or at(episode, "env", "id")
-                    why = at(next(iter(episode.get("errors") or []), {}), "type") or "error"
-                    group = self.groups.of(at(episode, "group", "id"))
-                    row = {"group_id": group, "environment": words_of(name), "dropped": f"failed: {why}"}
-                    self.found.append(without_empty(row))
+                    group = self.groups.of(group_of(episode, {}))
+                    self.found.append(without_empty({"group_id": group, **without_trace(episode)}))
         for one in left:
             self.found.append(without_empty(self._row(one) | {"dropped": self._why(one)}, None, one.messages))
 

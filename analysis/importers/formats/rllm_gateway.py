@@ -53,7 +53,7 @@ _LOOKED_AT, _MOST_FILES = 200, 1_000
 
 _NOT_THE_TRAINERS = "the gateway stands between agent and sampler: what the trainer computes is not in it"
 _MISSING = {
-    **dict.fromkeys(("logp_current", "advantage", "entropy"), _NOT_THE_TRAINERS),
+    **dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _NOT_THE_TRAINERS),
     "reward": "the gateway sees calls alone; rewards are in the episodes that rLLM logs with log_episodes",
     "policy_version": "the database does not say which update trained on a response, so its age there is not known",
     "wall_time": "the database has the times of calls, not of updates",

@@ -209,6 +209,7 @@ def sequence_of(branch: Branch, episode: Mapping[str, Any]) -> dict[str, Any]:
         **_rewards(trace),
         "finish_reason": words_of(finish or ended),
         "truncated": ended in _TRUNCATING or finish == "length" if finish or ended else None,
+        "failure": failure_of(trace),
         "environment": words_of(at(episode, "env", "name") or at(episode, "env", "id") or None),
         "source": words_of(agent) if agent != "agent" else None,
         "temperature": as_number(sampling.get("temperature")),
@@ -261,6 +262,23 @@ def group_of(episode: Mapping[str, Any], trace: Mapping[str, Any]) -> Any:
 def failed(trace: Mapping[str, Any]) -> bool:
     """Whether its rollout ended in an error."""
     return bool(trace.get("errors")) and not trace.get("ok")
+
+
+def failure_of(record: Mapping[str, Any]) -> str | None:
+    """Why a trace or an episode failed: all errors that verifiers types are of what surrounds the policy."""
+    if record.get("is_timeout"):
+        return "timeout"
+    return "environment" if failed(record) else None
+
+
+def without_trace(episode: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of an episode that failed before there was a trace; without seq_id and group_id."""
+    error = next(reversed(episode.get("errors") or []), {})
+    return {
+        "environment": words_of(at(episode, "env", "name") or at(episode, "env", "id") or None),
+        "dropped": f"failed: {at(error, 'type') or 'error'}",
+        "failure": failure_of(episode) or "environment",
+    }
 
 
 def _is_attempt(node: Mapping[str, Any]) -> bool:

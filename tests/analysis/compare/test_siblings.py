@@ -1,6 +1,7 @@
 """Runs that differ in one setting, or in the seed alone."""
 
 import time
+from dataclasses import replace
 
 from ratioscope import Manifest
 from ratioscope.analysis.compare.siblings import siblings
@@ -41,6 +42,14 @@ def test_what_differs_in_one_setting_is_found_and_nothing_else() -> None:
     }
     back = {sibling.run_id: sibling.words for sibling in siblings("gate", runs)}
     assert back["here"] == "gate: none → clip (0.2, 0.2)"
+
+
+def test_runs_of_two_programs_or_of_an_unknown_algorithm_are_none() -> None:
+    """An imported run of which a model is known, beside another program's with another model."""
+    both = {"here": _run(), "there": replace(_run(lr=0.2), source={"framework": "TRL"})}
+    assert siblings("here", both) == ()
+    bare = {name: Manifest(name="run", model={"path": name}) for name in ("a", "b")}
+    assert siblings("a", bare) == ()
 
 
 def test_a_thousand_runs_are_looked_through_at_once() -> None:

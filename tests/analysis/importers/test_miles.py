@@ -34,6 +34,8 @@ def test_every_column_is_that_of_the_run(tmp_path: Path, slices: int, copies: in
         )
         assert step.sequences["reward"] == [one.reward for one in responses]
         assert step.sequences["dropped"][-1] == "remove_sample"
+        # Shares of the data: ranks that hold copies or slices of the same would look as if they had lost their own.
+        assert {*step.sequences["rank"]} == {0, 1}
 
 
 def test_copies_and_slices_of_a_response(tmp_path: Path, known: list[list[truth.Known]]) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.formats import IMPORTERS, verifiers
 from ratioscope.analysis.importers.formats.traces import branches
+from ratioscope.analysis.importers.writing import Options, import_run
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of
 
@@ -69,6 +72,24 @@ def test_messages_without_values_are_null_not_certain(evaluation: Path) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     values = column(steps_of(verifiers.IMPORTER, evaluation)[0], "logp_behavior", 6)
     assert np.isnan(values[5:]).all() and np.isfinite(values[:5]).all()
+
+
+def test_what_failed_says_why_and_an_episode_without_a_trace_is_a_response(evaluation: Path) -> None:
+    file = evaluation / "traces.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    errors = [{"type": "EnvError", "message": "no machine"}]
+    lines.append({**lines[0], "id": "ff", "ok": False, "traces": [], "errors": errors})
+    lines[0]["traces"][0] |= {"is_timeout": True, "ok": True}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    step = steps_of(verifiers.IMPORTER, evaluation)[0]
+    assert [*step.sequences["failure"]] == ["timeout", *[None] * 4, "environment", None, None, "environment"]
+    assert step.sequences["dropped"][-1] == "failed: EnvError" and step.sequences["group_id"][-1] == 0
+
+
+def test_a_reward_that_is_missing_for_a_stated_failure_is_no_problem(evaluation: Path, tmp_path: Path) -> None:
+    import_run(the_source(evaluation), tmp_path / "run", Options())
+    (said,) = (remark.sentence for remark in open_folder(tmp_path / "run").remarks if remark.rule == "rewards")
+    assert said.endswith("Failed without a reward: 1 environment.")
 
 
 def test_a_list_of_the_wrong_length_is_named(evaluation: Path) -> None:
