@@ -117,7 +117,7 @@ def test_the_whole_of_a_live_run_is_checked_again_on_demand_only(
 ) -> None:
     monkeypatch.setattr(kept, "CHECKED_TOKENS_LIVE", 1)
     at = visit("linter", run=live.folder.name)
-    assert "Steps 4 to 4 were checked." in sentences(at)
+    assert "Step 4 was checked." in sentences(at)
     at = at.toggle(key="wholelog").set_value(True).run()
     assert "Steps 0 to 4 were checked." in sentences(at)
     step = make_steps(6)[5]
