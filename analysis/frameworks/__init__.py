@@ -183,7 +183,7 @@ class _Update:
     def why_not(self, row: TheirNumber) -> Note | None:
         """Why the framework logs no such number of this update, or one that this log cannot give; None: it does."""
         if row.losses and self.loss not in row.losses:
-            return Note(Kind.UNDEFINED, f"the loss {self.loss} does not log it")
+            return Note(Kind.UNDEFINED, f"the loss {self.loss} does not log it so")
         if self.recorded < self.processes:
             return Note(Kind.UNDEFINED, f"the log has {self.recorded} of {self.processes} processes, theirs is of all")
         if row.of_processes and self.processes > 1:

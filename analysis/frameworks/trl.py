@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.frameworks.definition import (
+    SAFETY_BOUND,
     AsRun,
     Averaged,
     Dialect,
     Parameters,
     StepTokens,
     TheirNumber,
+    clamp,
     clipped_high,
     clipped_low,
     exp_of,
@@ -26,6 +28,10 @@ from ratioscope.tails import Array
 
 # torch.isclose with its default absolute tolerance.
 _ZERO = 1e-8
+# log of the smallest weight that VESPO knows.
+_SMALLEST = float(np.log(1e-8))
+# VESPO's power and decay, as the recorder calls them: of advantages that are not negative, and of negative ones.
+_GAMMA = ({"power_positive": 2.0, "decay_positive": 3.0}, {"power_negative": 3.0, "decay_negative": 2.0})
 
 
 def _engine(tokens: StepTokens) -> Array:
@@ -54,13 +60,22 @@ def _changed(tokens: StepTokens, parameters: Parameters) -> NDArray[np.bool_]:
     return _log_weights(tokens, parameters) > np.log(parameters["clip_max"])
 
 
-def _without_spread(tokens: StepTokens) -> float:
-    """Share of the samples whose group has equal rewards; a single sample has no standard deviation."""
+def _without_spread(tokens: StepTokens, parameters: Parameters) -> float:
+    """Share of the samples whose group has equal rewards; a single sample has no standard deviation.
+
+    RLOO takes its KL penalty off the reward before.
+    """
+    rewards = tokens.reward
+    if beta := parameters.get("kl_in_reward"):
+        penalty = tokens.sums(tokens.at_generation - tokens.reference)
+        if len(penalty) != len(rewards):
+            return float("nan")
+        rewards = rewards - beta * penalty
     _, group = np.unique(tokens.group, return_inverse=True)
     equal = np.zeros(group.max() + 1, dtype=bool)
     for index in range(len(equal)):
-        rewards = tokens.reward[group == index]
-        equal[index] = len(rewards) > 1 and np.std(rewards, ddof=1) <= _ZERO
+        of_group = rewards[group == index]
+        equal[index] = len(of_group) > 1 and np.std(of_group, ddof=1) <= _ZERO
     return mean(equal[group])
 
 
@@ -69,7 +84,8 @@ def _clipped(tokens: StepTokens, parameters: Parameters) -> tuple[NDArray[np.boo
     low, high = parameters["epsilon"], parameters.get("epsilon_high", parameters["epsilon"])
     if not parameters.get("by_response"):
         return clipped_low(tokens, _step(tokens), low), clipped_high(tokens, _step(tokens), high)
-    ratio, advantage = exp_of(tokens.means(_step(tokens))), tokens.means(tokens.advantage)
+    of_response = tokens.sums if parameters.get("by_product") else tokens.means
+    ratio, advantage = exp_of(of_response(_step(tokens))), tokens.means(tokens.advantage)
     return (advantage < 0) & (ratio < 1 - low), (advantage > 0) & (ratio > 1 + high)
 
 
@@ -77,6 +93,21 @@ def _of_responses(tokens: StepTokens, clipped: NDArray[np.bool_], parameters: Pa
     """The share of each response that is clipped."""
     shares = clipped.astype(float)
     return shares if parameters.get("by_response") else tokens.means(shares)
+
+
+def _phi(tokens: StepTokens, parameters: Parameters) -> Array:
+    """VESPO's weight of each response, e^λ w^k e^{-λw} at the product w of its ratios, the engine's weights in it."""
+    log_w = tokens.sums(clamp(_step(tokens)))
+    if parameters.get("corrected"):
+        with np.errstate(divide="ignore"):
+            applied = np.log(_weights(tokens, {**parameters, "by_token": 1.0}))
+        log_w = log_w + tokens.sums(np.clip(applied, _SMALLEST, SAFETY_BOUND))
+    log_w = np.clip(log_w, _SMALLEST, SAFETY_BOUND)
+    power, decay = np.where(
+        tokens.means(tokens.advantage) >= 0,
+        *(np.array([[parameters.get(name, usual)] for name, usual in side.items()]) for side in _GAMMA),
+    )
+    return exp_of(decay + power * log_w - decay * np.exp(log_w))
 
 
 def _penalty(tokens: StepTokens, parameters: Parameters) -> Array:
@@ -102,14 +133,20 @@ def _as_run(manifest: Manifest) -> AsRun:
     found["clip_max"] = next((each for each in caps if each is not None), None)
     estimator = parameters.get("reference_kl_estimator")
     of_run = {key: value for key, value in found.items() if value is not None}
-    of_run |= {"by_response": 1.0} if parts.get("level") == "geometric" else {}
+    of_run |= {"by_response": 1.0} if parts.get("level") == "geometric" or name == "rloo" else {}
+    of_run |= {"by_product": 1.0} if name == "rloo" else {}
+    of_run |= {"kl_in_reward": beta} if (beta := setting_of(manifest, "kl_in_reward")) else {}
+    of_run |= {"corrected": 1.0} if str(parts.get("weight", "")).endswith("_corrected") else {}
+    of_run |= {key: value for side in _GAMMA for key in side if (value := setting_of(manifest, key)) is not None}
     of_run |= {"by_token": 1.0} if mode.startswith("token") else {}
     of_run |= {"truncates": 1.0} if mode.endswith("truncate") else {}
     of_run |= {"bias_correction": 0.0} if estimator == "k3" else {}
     return AsRun("grpo" if name == "gspo" else name, of_run)
 
 
-_CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+_OF_GRPO = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+_CLIPPED = (*_OF_GRPO, "rloo")
+_PENALISED = (*_OF_GRPO, "cispo", "sapo", "vespo")
 _MICRO, _GENERATION = Averaged.MICRO_BATCHES, Averaged.GENERATIONS
 _APPLIED = "Products over sequences, set to 0 above clip_max: applied weights, not raw (TRL #5231) or tokens' ones."
 _RATIO = (
@@ -183,10 +220,16 @@ DIALECT = Dialect(
             needs=("gate",), instead="clip_fraction_high", losses=("cispo",), averaged=_MICRO,
         ),
         TheirNumber(
+            "vespo/phi_seq_mean", "mean over responses of VESPO's weight e^λ w^k e^(-λw)",
+            "w is the product of the ratios to old, times the weights against the engine where TRL corrects for it; "
+            "at most 1 on policy, and far below it where a product is large or small.",
+            lambda t, p: mean(_phi(t, p)), needs=("gate",), instead="ess_seq", losses=("vespo",), averaged=_MICRO,
+        ),
+        TheirNumber(
             "kl", "token mean of the ratio to old times k3 of the current policy to the reference, not clamped",
             "Weighted with current over old (use_bias_correction_kl, their default); older versions do not weight it.",
             lambda t, p: float(np.nanmean(_penalty(t, p))), ours="kl_to_reference",
-            needs=("reference", "gate"), averaged=_MICRO,
+            needs=("reference", "gate"), losses=_PENALISED, averaged=_MICRO,
         ),
         TheirNumber(
             "entropy", "token mean of the entropy",
@@ -197,7 +240,7 @@ DIALECT = Dialect(
             "frac_reward_zero_std", "share of samples in groups whose rewards have no spread",
             "By rewards, not by advantages, and counted in samples: groups with an advantage of 0 for another reason "
             "are not in it.",
-            lambda t, p: _without_spread(t), ours="zero_advantage_group_fraction",
+            _without_spread, ours="zero_advantage_group_fraction",
             needs=("reward", "group"),
         ),
         TheirNumber(
@@ -210,7 +253,7 @@ DIALECT = Dialect(
         "clip_ratio": "of GRPO until spring 2025: the tokens that the clip does not stop (TRL #3032, #3175); of "
         "AsyncGRPO until summer 2026: beyond a bound, whatever the advantage's sign (TRL #6021)",
         "objective/kl, objective/entropy": "of Online DPO and PPO: sums that take padded places in (TRL #6803, #6121)",
-        "vespo/phi_seq_mean": "VESPO's weight has the correction of the engine in it, as TRL applied it",
+        "kl of RLOO": "the first-order log ratio of old to the reference, over what was generated",
         "completions/clipped_ratio": "needs their end-of-sequence rule",
         "ratio, sample/staleness_mean, sample/staleness_max": "of AsyncGRPO, whose stale samples have no tokens: some "
         "count and some do not",

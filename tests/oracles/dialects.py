@@ -272,8 +272,25 @@ def response_ratio(rows: list[Any]) -> float:
     return math.exp(fmean(row["step_"] for row in rows))
 
 
-def clipped_responses(batch: Batch, side: int) -> list[float]:
-    """Whether a response is clipped by the geometric mean of its ratios, with bounds 0.9 and 1.3."""
+def product(rows: list[Any]) -> float:
+    return math.exp(math.fsum(row["step_"] for row in rows))
+
+
+def gamma_kernels(batch: Batch) -> list[float]:
+    """VESPO's weight of each response with 2, 3 and 4, 1; the ratio against the engine is cut at 1.05."""
+    found = []
+    for rows in batch.sequences:
+        good = fmean(row["A"] for row in rows) >= 0
+        power, decay = (2.0, 3.0) if good else (4.0, 1.0)
+        weight = product(rows) * math.prod(min(math.exp(row["engine"]), 1.05) for row in rows)
+        found.append(math.exp(decay) * weight**power * math.exp(-decay * weight))
+    return found
+
+
+def clipped_responses(
+    batch: Batch, side: int, response_ratio: Callable[[list[Any]], float] = response_ratio
+) -> list[float]:
+    """Whether a response is clipped, by the geometric mean of its ratios by default, with bounds 0.9 and 1.3."""
     found = []
     for rows in batch.sequences:
         advantage = fmean(row["A"] for row in rows)
@@ -320,6 +337,28 @@ OF_LOSSES: dict[str, tuple[str, dict[str, Any], dict[str, Callable[[Batch], floa
             "clip_ratio/low_min": lambda s: min(clipped_responses(s, -1)),
             "clip_ratio/high_max": lambda s: max(clipped_responses(s, 1)),
         },
+    ),
+    "RLOO": (
+        "trl",
+        {"source": {"framework": "TRL"},
+         "algorithm": {"name": "rloo", "parts": _ONE_SIDE | {"level": "sequence"},
+                       "parameters": {"epsilon_low": 0.1, "epsilon_high": 0.3}}},
+        {
+            "clip_ratio/low_mean": lambda s: fmean(clipped_responses(s, -1, product)),
+            "clip_ratio/high_mean": lambda s: fmean(clipped_responses(s, 1, product)),
+            "clip_ratio/region_mean": lambda s: fmean(clipped_responses(s, 0, product)),
+            "clip_ratio/low_min": lambda s: min(clipped_responses(s, -1, product)),
+            "clip_ratio/high_max": lambda s: max(clipped_responses(s, 1, product)),
+        },
+    ),
+    "VESPO, corrected": (
+        "trl",
+        {"source": {"framework": "TRL"},
+         "algorithm": {"name": "vespo", "parts": {"weight": "gamma_kernel_corrected", "level": "sequence"},
+                       "parameters": {"power_negative": 4, "decay_negative": 1,
+                                      "vllm_importance_sampling_mode": "token_truncate",
+                                      "vllm_importance_sampling_clip_max": 1.05}}},
+        {"vespo/phi_seq_mean": lambda s: fmean(gamma_kernels(s))},
     ),
     "GRPO, token_truncate, no bias correction": (
         "trl",

@@ -64,7 +64,7 @@ def test_every_number_is_that_of_a_plain_loop(folder: Path, framework: str) -> N
             expected = ORACLE[framework][row["name"]](Batch(folder, row["step"]))
             assert row["value"] == pytest.approx(expected, rel=1e-6, abs=1e-12), (row["step"], row["name"])
         else:
-            assert math.isnan(row["value"]) and row["note"].endswith("does not log it")
+            assert math.isnan(row["value"]) and row["note"].endswith("does not log it so")
 
 
 @pytest.mark.parametrize("loss", OF_LOSSES)
@@ -85,7 +85,7 @@ def test_numbers_are_those_of_the_loss_that_the_run_names(tmp_path: Path, loss: 
     named = dialect.as_run(open_run(folder).manifest).loss
     for row in dialect.rows:
         logged = not row.losses or named in row.losses
-        assert logged or frame.loc[(0, row.name), "note"] == f"the loss {named} does not log it"
+        assert logged or frame.loc[(0, row.name), "note"] == f"the loss {named} does not log it so"
 
 
 def accumulated(folder: Path, schedule: dict[str, int], *, logged: bool = True, parts: int = 4) -> Path:
@@ -140,7 +140,7 @@ def test_a_share_of_the_processes_and_a_part_of_a_generation_have_no_such_number
     frame = report(open_run(share), "trl", 0, 0)
     assert frame["value"].isna().all()
     assert set(frame["note"]) == {
-        "the loss dapo does not log it", "the log has 1 of 4 processes, theirs is of all"
+        "the loss dapo does not log it so", "the log has 1 of 4 processes, theirs is of all"
     }  # fmt: skip
     whole = accumulated(tmp_path / "whole", {"processes": 4, "processes_recorded": 4})
     notes = report(open_run(whole), "trl", 0, 0).set_index("name")["note"]
