@@ -175,8 +175,9 @@ class Plain:
         for step in dict.fromkeys(step for step, _ in files):
             if step > reading.after and not (reading.growing and step == files[-1][0]):
                 mine = [file for of, file in files if of == step]
-                found = [(file, *numbered) for file in mine for numbered in self._records(file, reading)]
-                yield step, self._responses(found, reading)
+                # One at a time: Python's collector goes through all objects that are held, again and again.
+                records_of_step = ((file, *numbered) for file in mine for numbered in self._records(file, reading))
+                yield step, self._responses(records_of_step, reading)
 
     def _with_steps(self, file: Path, reading: Reading) -> Iterator[tuple[int, tuple[Path, int, Record]]]:
         """The records of a file that says their steps."""

@@ -5,6 +5,7 @@ sees half of one. What was interrupted stays there, and the next import of the s
 it is removed. A run that is followed has its own name from the beginning, because somebody looks at it.
 """
 
+import gc
 import os
 import shutil
 import time
@@ -268,6 +269,17 @@ def _said(found: FoundSource) -> Iterator[None]:
 # Steps ----------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _older_objects_set_aside() -> Iterator[None]:
+    """Keep the collector off what was there before: it would go through all of it whenever many records are parsed."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_older_objects_set_aside()
 def _write(
     found: FoundSource,
     recorder: RunRecorder,

@@ -5,7 +5,6 @@ trajectory, and version 1, which has texts alone), art/trajectories/_tokenize.py
 art/preprocessing/dynamo_tokens.py (compact log-probabilities) and art/model.py (log, history.jsonl).
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -59,10 +58,14 @@ _GROUPS = "A group of trajectories is a prompt group."
 def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
     """A record for each trajectory, and behind them one for each exception of a group: an episode that failed."""
     exceptions = dict[Any, list[Any]]()
-    number = 0
+    parse, number = lines.Parser(), 0
+    groups = dict[Any, dict[str, Any]]()  # every row has that of its group
     for number, row in enumerate(table_rows(file, reading), start=1):
         try:
-            group, trajectory = _object(row.get("group_json")), _object(row.get("trajectory_json"))
+            of_group = row.pop("group_json", None)
+            if of_group not in groups:
+                groups = {of_group: _object(of_group, parse)}
+            group, trajectory = groups[of_group], _object(row.pop("trajectory_json", None), parse)
         except SURPRISES as error:
             reading.bad(file, f"row {number}: its JSON is not that of a trajectory ({other_shape(error)})")
             continue
@@ -75,8 +78,8 @@ def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
             yield number, dict.fromkeys(_KEYS) | {"group_index": group_index, "exception": exception}
 
 
-def _object(text: Any) -> dict[str, Any]:
-    found = json.loads(text) if text is not None else {}
+def _object(text: Any, parse: lines.Parser) -> dict[str, Any]:
+    found = parse(text.encode()) if text is not None else {}
     if not isinstance(found, dict):
         raise BadLine("it is no object")
     return found
