@@ -3,6 +3,7 @@
 Read from tinker-cookbook 0.6.1: `tinker_cookbook/rl/rollout_logging.py`
 (iteration_NNNNNN/train_rollout_summaries.jsonl, a trajectory a line), `stores/training_store.py` (config.json,
 metrics.jsonl, timing_spans.jsonl), `rl/train.py` (summaries are written before groups of equal rewards are taken out).
+Of programs on Baseten Loops: basetenlabs/tinker-cookbook 39351e00, whose summaries are of schema_version 2.
 """
 
 from collections.abc import Iterator, Mapping

@@ -55,6 +55,22 @@ def test_the_folder_and_its_capture_are_one_run(run: Path) -> None:
     assert steps[0].scalars["learning_rate"] == 1e-4 and steps[0].scalars["wall_time"].year == 2025
 
 
+def test_summaries_of_version_2_are_read_as_those_of_1(run: Path) -> None:
+    """As programs on Baseten Loops write them (imitated after basetenlabs/tinker-cookbook 39351e00)."""
+
+    def told() -> list[str]:
+        steps = steps_of(tinker_cookbook.IMPORTER, run)
+        return [str({name: list(values) for name, values in step.sequences.items()}) for step in steps]
+
+    before = told()
+    for file in run.glob("iteration_*/train_rollout_summaries.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        more = {"episode_done": True, "policy_version": 4, "sample_retries": 0, "sample_retry_wait_s": 0.0, "logs": {}}
+        rows = [row | {"schema_version": 2, "steps": [step | more for step in row["steps"]]} for row in rows]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert told() == before
+
+
 def test_groups_without_a_signal_were_dropped(run: Path) -> None:
     """Summaries are written before remove_constant_reward_groups takes them out."""
     first, second, _ = steps_of(tinker_cookbook.IMPORTER, run)
