@@ -90,6 +90,13 @@ def lights_text(shown: Sequence[Light]) -> str:
     return "\n".join(f"{light.state.sign} {light.name:<{width}}  {light.words}" for light in shown)
 
 
+def lights_line(shown: Sequence[Light]) -> str:
+    """All lights in one line: of learning its sentence, of the others their states."""
+    first, *others = shown
+    states = "".join(f" {light.name}: {light.state.word}." for light in others)
+    return f"{first.state.sign} {first.name}: {first.state.word}. {first.sentence}{states}"
+
+
 _Judged = tuple[LightState, str]
 
 

@@ -373,11 +373,11 @@ def compare(
 
 @tool("What a name means", quotes_log=False)
 def explain(shelf: Shelf, name: str, offset: int = 0) -> dict[str, Any]:
-    """What a metric, finding, check, cause, algorithm or limit is, with its source, as `ratioscope explain`.
+    """What a metric, finding, check, cause, algorithm, setting or limit is, with its source, as `ratioscope explain`.
 
     Args:
         name: also what a framework logs ("actor/ppo_kl"), or a list: metrics, findings, checks, causes, algorithms,
-            parts, thresholds, format.
+            parts, presets, settings, thresholds, format.
         offset: characters of the text that were read before.
     """
     from ratioscope.dashboard.cli.runs import explanation

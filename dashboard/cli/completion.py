@@ -43,8 +43,9 @@ def explained(incomplete: str) -> list[str]:
 
     rooms = {"diagnosis": ("rule", "cause"), "linter": ("cause",)}
     declared = (name for room, by in rooms.items() for module in _modules(room) for name in _called(module, *by))
-    words = ["format", "metrics", "algorithms", "parts", "findings", "checks", "causes", "thresholds"]
-    known = [*words, *ENTRIES, *algorithm_names(), *declared, *_of_frameworks()]
+    words = ["format", "metrics", "algorithms", "parts", "presets", "settings"]
+    words += ["findings", "checks", "causes", "thresholds"]
+    known = [*words, *ENTRIES, *algorithm_names(), *declared, *_of_frameworks(), *of_trainer()]
     return _starting(incomplete, dict.fromkeys(known))
 
 
@@ -95,6 +96,15 @@ def algorithm_names() -> list[str]:
     from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 
     return [*ALGORITHMS, *ALIASES]
+
+
+def of_trainer() -> list[str]:
+    """Settings and presets of the trainer, where it can be used."""
+    if find_spec("pydantic") is None:
+        return []
+    from ratioscope.trainer.settings import table
+
+    return table.names()
 
 
 def _keys(tree: ast.Module, name: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ _SHOWN = (
 _ROWS = 20
 # Words of `explain` that stand for a list.
 _LISTS = ("format", "metrics", "algorithms", "parts", "findings", "checks", "causes", "thresholds")
+_TRAINER_LISTS = ("presets", "settings")
 _MOST_MEANT = 12
 _SHORTEST = 4
 """Letters of what is looked for in texts."""
@@ -118,6 +120,7 @@ def summarize(
         "explain s_k_bounded",
         "explain grpo",
         "explain grpo gate=two_side",
+        "explain sync_interval",
         "explain actor/ppo_kl",
         "explain staleness_high",
         "explain thresholds",
@@ -127,8 +130,9 @@ def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric, an algorithm, a finding, a check, a cause, what a framework logs, or format, metrics, "
-            "algorithms, parts, findings, checks, causes, thresholds.",
+            help="A metric, an algorithm, a preset or setting of the trainer, a finding, a check, a cause, what a "
+            "framework logs, or format, metrics, algorithms, parts, presets, settings, findings, checks, causes, "
+            "thresholds.",
             autocompletion=completion.explained,
         ),
     ] = None,
@@ -152,11 +156,31 @@ def explanation(what: str | None) -> str:
     """What something is, as text: what `ratioscope explain` prints of it.
 
     Args:
-        what: a metric, an algorithm, a finding, a check, a cause, what a framework logs, or the word for a list.
+        what: a metric, an algorithm, a preset or setting, a finding, a check, a cause, what a framework logs, or the
+            word for a list.
 
     Raises:
         RatioscopeError: there is no such thing.
     """
+    trained = _of_trainer(what or "")
+    if trained and what not in _explained():
+        return trained
+    return "\n\n".join(filter(None, [_explanation(what), trained]))
+
+
+def _of_trainer(what: str) -> str:
+    """Presets and settings of that name, or the list of all; "" where there are none, or no package of the trainer."""
+    if find_spec("pydantic") is None:
+        return ""
+    from ratioscope.trainer.settings import table
+
+    if what in _TRAINER_LISTS:
+        return table.presets_text() if what == "presets" else table.settings_text()
+    return table.explain_name(what)
+
+
+def _explanation(what: str | None) -> str:
+    """What something outside of the trainer's settings is; raises as `explanation`."""
     from ratioscope import catalogue
     from ratioscope.analysis.diagnosis import RULES
     from ratioscope.analysis.findings.cause import CAUSES, cause_text
@@ -197,13 +221,13 @@ def explanation(what: str | None) -> str:
         return "\n".join(f"{name:<24} {each.question}" for name, each in known.items())
     if what in (None, "metrics"):
         listed = [f"{entry.key:<30} {entry.title}" for entry in catalogue.ENTRIES.values()]
-        more = "algorithms, parts, findings, checks, causes, format, thresholds: more to explain."
+        more = "algorithms, parts, presets, settings, findings, checks, causes, format, thresholds: more to explain."
         return "\n".join([*listed, "", more])
     if reported:
         return "\n\n".join(reported)
     if told := _told_of(str(what)):
         return told
-    raise unknown("something to explain", str(what), _explained())
+    raise unknown("something to explain", str(what), [*_explained(), *completion.of_trainer()])
 
 
 def _told_of(words: str) -> str:

@@ -8,14 +8,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.cli.common import DEFAULT_PORT, DEFAULT_ROOT, Port, Quiet, Root, app, examples
 from ratioscope.dashboard.cli.server import check_port, sample_runs_folder, serve
-from ratioscope.dashboard.terminal import complain, print_line, shows_progress
+from ratioscope.dashboard.terminal import complain, print_line, shows_progress, working
 from ratioscope.ending import PROBLEMS_FOUND
 from ratioscope.errors import RatioscopeError
 from ratioscope.stopping import StopOnCritical
@@ -65,7 +66,25 @@ def demo(port: Port = DEFAULT_PORT, root: Root = DEFAULT_ROOT) -> None:
         _stop(trainer)
 
 
+class _KnowsSettings(TyperCommand):
+    """`train`, whose help ends with every preset and every setting."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        if find_spec("pydantic") is None:  # a package of the trainer, without which there is still help
+            return
+        from ratioscope.trainer.settings import table
+
+        with formatter.section("Presets"):
+            formatter.write_dl([*table.presets().items()])
+        for section, (about, rows) in table.sections().items():
+            with formatter.section(f"Settings, {section}"):
+                formatter.write_text(about)
+                formatter.write_dl([(f"{row.name}={row.default}", f"{row.words} ({row.allowed})") for row in rows])
+
+
 @app.command(
+    cls=_KnowsSettings,
     context_settings=_DASHES,
     epilog=examples(
         "train sync_interval algorithm=rec_oneside_nois epsilon_high=2.0 seed=1",
@@ -100,10 +119,6 @@ def train(
     A run that was stopped has recorded its last update completely; the exit code is then 130, after a critical finding
     1.
     """
-    from ratioscope.trainer.settings.ablation import sample_run
-    from ratioscope.trainer.settings.load import load_settings
-    from ratioscope.trainer.training.loop import configuration_to_resume
-
     if not preset and (resume or sample):
         raise RatioscopeError("--resume takes the folder of a run, --sample the name of a sample run.")
     if not preset:
@@ -112,9 +127,14 @@ def train(
     if sample and (resume or overrides):
         raise RatioscopeError("--sample trains a run as it was: it takes no settings and no --resume.")
     if resume:
+        from ratioscope.trainer.training.loop import configuration_to_resume
+
         folder = Path(preset)
         config = configuration_to_resume(folder, overrides or [])
     else:
+        from ratioscope.trainer.settings.ablation import sample_run
+        from ratioscope.trainer.settings.load import load_settings
+
         config = sample_run(preset) if sample else load_settings(preset, overrides or [])
         folder = folder or root / config.run_name()
     guard = guard_of(folder, every=10, share=0.25) if stop_on_critical else None
@@ -128,6 +148,7 @@ def train(
         print_line(f"Interrupted; resume with: ratioscope train --resume {folder}")
         raise typer.Exit(128 + stopped_by)
     print_line(f"Finished: {folder}")
+    _print_verdict(folder, quiet)
 
 
 @app.command(
@@ -174,18 +195,31 @@ def ablate(
     print_line(f"Compare them with: ratioscope dashboard {root}")
 
 
+def _print_verdict(folder: Path, quiet: bool) -> None:
+    """The lights of a finished run in one line, and what to type next."""
+    try:
+        from ratioscope.analysis.diagnosis.opened import open_folder
+        from ratioscope.analysis.overview.lights import lights_line, lights_of
+
+        with working("Reading", quiet) as progress:
+            print_line(lights_line(lights_of(open_folder(folder, progress=progress))))
+    except ModuleNotFoundError:  # the trainer alone is installed: no verdict here
+        pass
+    except RatioscopeError as error:  # of a ratioscope.toml, say: the run is trained all the same
+        complain(str(error))
+    print_line(f"Next: ratioscope diagnose {folder}, or look at it: ratioscope dashboard {folder}")
+
+
 def _presets_text() -> str:
     """The presets, each with what it is about, and what to type next."""
     from ratioscope.trainer.algorithms.rows import ALGORITHMS
-    from ratioscope.trainer.settings.load import load_settings, preset_names
+    from ratioscope.trainer.settings.table import presets_text
 
-    names = preset_names()
-    width = max(map(len, names))
-    rows = [f"  {name:<{width}}  {load_settings(name).notes}" for name in names]
     return "\n".join([
-        "Presets:", *rows, "",
+        "Presets:", presets_text(), "",
         f"Each with any of {len(ALGORITHMS)} algorithms (ratioscope explain algorithms), settings as key=value:",
         "  ratioscope train sync_interval algorithm=grpo seed=1 updates=60",
+        "Every setting: ratioscope train --help, ratioscope explain settings.",
     ])  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ratioscope.dashboard.cli.bench import benchmark_names
 from ratioscope.dashboard.sections import SECTIONS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.ablation import STUDIES
-from ratioscope.trainer.settings.load import preset_names
+from ratioscope.trainer.settings.table import presets
 from tests.benchmarks.__main__ import BENCHMARKS, LONG
 from tests.making.commands import Outcome, command
 
@@ -150,8 +150,8 @@ def test_every_json_is_among_the_examples_that_run() -> None:
 def test_values_that_a_shell_completes_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {*ALGORITHMS, *ALIASES}
     assert set(completion.algorithm_names()) == names
-    assert set(completion.presets("")) == {*preset_names(), *names}
-    assert set(completion.grids("")) == {*(path.stem for path in STUDIES.glob("*.toml")), *preset_names(), *names}
+    assert set(completion.presets("")) == {*presets(), *names}
+    assert set(completion.grids("")) == {*(path.stem for path in STUDIES.glob("*.toml")), *presets(), *names}
     assert completion.complete_settings("algorithm=gsp") == ["algorithm=gspo"]
     assert completion.metrics("khat") == [key for key in CATALOGUE if key.startswith("khat")] != []
     assert {"format", "s_k", "grpo", "actor/ppo_kl"} <= set(completion.explained(""))

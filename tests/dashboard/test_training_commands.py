@@ -14,7 +14,7 @@ from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.dashboard.cli import INTERRUPTED
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
-from ratioscope.trainer.settings.load import preset_names
+from ratioscope.trainer.settings.table import presets
 from tests.making.commands import command
 
 TINY = (
@@ -116,6 +116,6 @@ def test_without_a_preset_train_says_which_there_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = command(monkeypatch, capsys, "train").succeeded()
-    assert all(f"  {name} " in said for name in preset_names())
+    assert all(f"  {name} " in said for name in presets())
     assert f"{len(ALGORITHMS)} algorithms" in said
     assert command(monkeypatch, capsys, "train", "--resume").code == 2

@@ -9,7 +9,6 @@ import inspect
 import re
 import sys
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +33,7 @@ from ratioscope.rules.weights import WEIGHTS
 from ratioscope.run_format import schema
 from ratioscope.trainer.algorithms import advantages, losses, regularisers, selection
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
-from ratioscope.trainer.settings.load import PRESETS, preset_names
+from ratioscope.trainer.settings.table import presets, sections
 from tests.cases import score
 from tests.cases.case import linked
 from tests.cases.held_out import FIRST_SCORE
@@ -230,13 +229,26 @@ def _algorithms() -> str:
 
 
 def _presets() -> str:
-    rows = []
-    for name in preset_names():
-        file = PRESETS / f"{name}.toml"
-        if file.is_file():
-            text = file.read_text(encoding="utf-8")
-            rows.append((f"`{name}`", tomllib.loads(text).get("notes") or text.splitlines()[0].removeprefix("# ")))
-    return _terms(rows)
+    return _terms((f"`{name}`", words) for name, words in presets().items())
+
+
+# training.md ----------------------------------------------------------------------------------------------------------
+
+
+def _trainer_presets() -> str:
+    return _table(("preset", "what it shows"), ((f"`{name}`", words) for name, words in presets().items()))
+
+
+def _trainer_settings() -> str:
+    """Every setting by section, a table each."""
+    return "\n\n".join(
+        f"**{section}**: {about}\n\n"
+        + _table(
+            ("setting", "default", "allowed", "what it is for"),
+            ((f"`{row.name}`", f"`{row.default}`", row.allowed, row.words) for row in rows),
+        )
+        for section, (about, rows) in sections().items()
+    )
 
 
 def _experiments() -> str:
@@ -438,6 +450,8 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "glossary of schedules": _presets,
     "glossary of notes": _kinds,
+    "presets": _trainer_presets,
+    "settings": _trainer_settings,
     "cases": _cases,
     "assistant tools": _tools,
     "tables": _tables,

@@ -14,14 +14,14 @@ from functools import lru_cache, wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.rules.gates import Gate
 from ratioscope.rules.ratios import LogRatios
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The arguments of parts that may come from a file.
 ARGUMENTS = {
@@ -140,12 +140,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check(kind: str, name: str, returned: Any, like: Tensor) -> None:
+def _check(kind: str, name: str, returned: Any, like: "Tensor") -> None:
+    import torch  # `trainer.settings.load` asks what is in a file, and a slip does not wait for torch
+
     if kind == "gate" and not isinstance(returned, Gate):
         raise RatioscopeError(f"{name} must return a Gate, as ratioscope.rules.gates.hard(below, above) makes one.")
     for values in returned if kind == "gate" else [returned]:
-        if not isinstance(values, Tensor) or values.shape != like.shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        if not isinstance(values, torch.Tensor) or values.shape != like.shape:
+            got = tuple(values.shape) if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
             raise RatioscopeError(f"{name} must return one value for each entry of {tuple(like.shape)}, not {got}.")
         if kind == "selection" and values.dtype != torch.bool:
             raise RatioscopeError(f"{name} must return true or false for each response, not {values.dtype}.")

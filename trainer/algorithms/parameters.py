@@ -37,6 +37,9 @@ ALGORITHM_PARAMETERS: dict[str, Parameter] = _OF_PARTS | {
     ),
 }
 
+# Terms of the reward and of the loss that every algorithm can have.
+FOR_ALL = ("overlong_fraction", "entropy_coefficient")
+
 
 def taken_by(part: Callable[..., Any], parameters: Mapping[str, float]) -> dict[str, float]:
     """The parameters that a part declares: its keyword-only arguments."""

@@ -19,7 +19,7 @@ from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.advantages import GROUP_ADVANTAGES, TOKEN_ADVANTAGES
 from ratioscope.trainer.algorithms.algorithm import Algorithm
 from ratioscope.trainer.algorithms.losses import AGGREGATIONS, Size
-from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS, taken_by
+from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS, FOR_ALL, taken_by
 from ratioscope.trainer.algorithms.regularisers import REGULARISERS, Places
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.algorithms.selection import SAMPLE_WEIGHTS, SELECTIONS
@@ -52,8 +52,6 @@ _BESIDE = {
     "mixed_groups": ("max_rounds",),
     "adaptive_kl": ("kl_target", "kl_start"),
 }
-# Terms of the reward and of the loss that every algorithm can have.
-FOR_ALL = ("overlong_fraction", "entropy_coefficient")
 
 
 def takes(part: str, choice: str) -> list[str]:

@@ -37,7 +37,7 @@ def check_settings(config: TrainConfig) -> None:
 
 def _check_algorithm(config: TrainConfig) -> None:
     algorithm, settings = config.declared, config.algorithm
-    known = {*parts.FOR_ALL, *algorithm.parameters}
+    known = {*parameters.FOR_ALL, *algorithm.parameters}
     for name in settings.parameters:
         if name not in known:
             takes, takers = ", ".join(algorithm.parameters) or "no parameters", ", ".join(parts.takers(name))

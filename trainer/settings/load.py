@@ -10,17 +10,10 @@ from pydantic import ValidationError
 from ratioscope.errors import RatioscopeError
 from ratioscope.toml_file import read_toml
 from ratioscope.trainer.algorithms import own
-from ratioscope.trainer.algorithms.parts import refresh
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
-from ratioscope.trainer.settings.checks import check_given, check_settings
-from ratioscope.trainer.settings.config import SettingsGroup, TrainConfig
-
-PRESETS = Path(__file__).parent / "presets"
-
-
-def preset_names() -> list[str]:
-    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+from ratioscope.trainer.settings.config import TrainConfig
+from ratioscope.trainer.settings.table import PARAMETERS, PRESETS, leaves, presets, settings
 
 
 def load_settings(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
@@ -37,11 +30,11 @@ def load_settings(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
     named = preset in (*ALGORITHMS, *ALIASES) or own.is_own(preset) or elsewhere.algorithm(preset)
     if named and not path.exists():
         path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
-    close = elsewhere.nearest(preset, [*preset_names(), *ALGORITHMS])
-    there = f"there are: {', '.join(preset_names())}, and every algorithm by its name"
+    close = elsewhere.nearest(preset, [*presets(), *ALGORITHMS])
+    there = f"there are: {', '.join(presets())}, and every algorithm by its name"
     values = read_toml(path, missing=f"There is no preset {preset!r}{close}; {there}.")
     # What a preset of ours sets beside the point is not the user's slip; what stands in a file of theirs is.
-    return build(values, overrides, [] if path.parent == PRESETS else _leaves(values))
+    return build(values, overrides, [] if path.parent == PRESETS else leaves(values))
 
 
 def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable[str] = ()) -> TrainConfig:
@@ -76,6 +69,10 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
         for key, choice in algorithm.items():
             if isinstance(choice, str) and own.is_own(choice):  # the run may be resumed from another folder
                 algorithm[key] = str(Path(choice).expanduser().absolute())
+    # They need torch and transformers, which take seconds to import: what was mistyped has been said before.
+    from ratioscope.trainer.algorithms.parts import refresh
+    from ratioscope.trainer.settings.checks import check_given, check_settings
+
     refresh()
     try:
         config = TrainConfig.model_validate(values)
@@ -86,30 +83,25 @@ def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable
     return config
 
 
-def _leaves(values: dict[str, Any]) -> list[str]:
-    """The dotted paths of settings in sections."""
-    sections = {name: leaves for name, leaves in values.items() if isinstance(leaves, dict)}
-    return [f"{name}.{leaf}" for name, leaves in sections.items() for leaf in leaves]
-
-
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"There is no setting {key!r}{elsewhere.setting(key) or elsewhere.nearest(key, _paths())}."
+        return f"There is no setting {key!r}{elsewhere.setting(key) or elsewhere.nearest(key, settings())}."
     return f"{key}: {first['msg']} (got {first['input']!r:.80})."
 
 
 def _resolve(key: str, *, open_ended: bool) -> str:
     """The dotted path that a key stands for; what nothing is called may be a parameter of a part from a file."""
-    paths = _paths()
+    paths = [path for path in settings() if not path.startswith(f"{PARAMETERS}.")]
     parameters = {name for algorithm in ALGORITHMS.values() for name in algorithm.parameters}
-    if key == "algorithm":
-        return "algorithm.name"
+    by_name = {row.name: row.path for row in settings().values()}
+    if key in by_name:
+        return by_name[key]
     if key in paths or key.startswith(("algorithm.parameters.", "task.options.")):
         return key
-    if key in parameters:
-        return f"algorithm.parameters.{key}"
+    if key in parameters:  # of an own algorithm, or called as another setting is, too
+        return f"{PARAMETERS}.{key}"
     # Nobody means the warm start who does not say so: its settings have to be spelled out, as has task.seed.
     matches = [path for path in paths if path.rpartition(".")[2] == key and not path.startswith("warm_start.")]
     if len(matches) == 1:
@@ -132,18 +124,6 @@ def _resolve(key: str, *, open_ended: bool) -> str:
     likely = elsewhere.nearest(last if last in known else key, known)
     listed = f"; settings are: {', '.join(sorted(paths))}, and those that `ratioscope explain` says of an algorithm"
     raise RatioscopeError(f"There is no setting {key!r}{likely or listed}.")
-
-
-def _paths() -> list[str]:
-    """Every setting by its dotted path."""
-    sections = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
-    paths = []
-    for name, kind in sections.items():
-        if isinstance(kind, type) and issubclass(kind, SettingsGroup):
-            paths += [f"{name}.{leaf}" for leaf in kind.model_fields]
-        else:
-            paths.append(name)
-    return paths
 
 
 def _parse(text: str) -> Any:

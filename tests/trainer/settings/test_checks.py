@@ -17,7 +17,8 @@ from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
 from ratioscope.trainer.settings.config import AlgorithmChoice
 from ratioscope.trainer.settings.elsewhere import CALLED_HERE, LACKING
-from ratioscope.trainer.settings.load import _paths, load_settings
+from ratioscope.trainer.settings.load import load_settings
+from ratioscope.trainer.settings.table import settings
 from ratioscope.trainer.training.record import manifest_fields
 
 MISTAKES: list[tuple[list[str], str]] = [
@@ -184,7 +185,7 @@ def test_what_a_preset_sets_beside_the_point_is_not_the_users_slip(tmp_path: Pat
 
 def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
     """Every dotted path that is named is one, and no name hides a setting of ours."""
-    paths = set(_paths())
+    paths = set(settings())
     said = [*CALLED_HERE.values(), *LACKING.values()]
     named = {
         word.rstrip(",;").partition("=")[0]
@@ -193,9 +194,7 @@ def test_what_other_trainers_call_it_leads_to_a_setting_that_there_is() -> None:
         if re.match(r"[a-z]+\.[a-z]", word)
     }
     assert named <= paths | {f"algorithm.{part}" for part in PARTS}
-    ours = {
-        path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")
-    } | ALGORITHM_PARAMETERS.keys()
+    ours = {path.rpartition(".")[2] for path in paths if not path.startswith("warm_start.")}
     assert CALLED_HERE.keys() & ours <= {"epsilon"}
     assert not LACKING.keys() & (ours | CALLED_HERE.keys())
     assert not {name for name in [*ALGORITHMS, *ALIASES] if elsewhere.algorithm(name)}

@@ -10,22 +10,23 @@ from ratioscope import RatioscopeError
 from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import build, load_settings, preset_names
+from ratioscope.trainer.settings.load import build, load_settings
+from ratioscope.trainer.settings.table import presets
 from tests.making.training import QUICK
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", presets())
 def test_every_preset_loads_and_says_what_it_is_for(preset: str) -> None:
     assert load_settings(preset).notes
 
 
 def test_the_settings_of_figure_3_and_a_demo_are_presets() -> None:
-    assert {"demo", "offline", "on_policy", "sync_interval", "sync_offset"} <= set(preset_names())
+    assert {"demo", "offline", "on_policy", "sync_interval", "sync_offset"} <= set(presets())
     told = {"notes", "logging"}
     assert load_settings("on_policy").model_dump(exclude=told) == TrainConfig().model_dump(exclude=told)
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", presets())
 def test_every_preset_trains_an_algorithm_with_its_own_defaults(preset: str) -> None:
     """What a preset is about is where the data come from."""
     config = load_settings(preset)
@@ -36,7 +37,7 @@ def test_every_preset_trains_an_algorithm_with_its_own_defaults(preset: str) -> 
 def test_an_algorithm_is_a_preset_of_its_own(name: str) -> None:
     config = load_settings(name, ["seed=3"])
     assert config.algorithm.name == ALIASES.get(name, name)
-    assert config.schedule == load_settings("on_policy").schedule or name in preset_names()  # a3c needs its workers
+    assert config.schedule == load_settings("on_policy").schedule or name in presets()  # a3c needs its workers
     assert config.seed == 3
 
 
@@ -212,7 +213,7 @@ def test_every_algorithm_takes_its_own_parameters(name: str) -> None:
     assert config.algorithm.parameters == config.parameters == own
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", presets())
 def test_a_configuration_survives_the_manifest(preset: str) -> None:
     config = load_settings(preset, ["pace=1", "learning_rate=1"])
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
