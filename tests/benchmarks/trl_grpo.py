@@ -18,6 +18,7 @@ from ratioscope.trainer import tasks
 from ratioscope.trainer.model.vocabulary import END, PAD
 from ratioscope.trainer.model.warm_start import warm_started
 from ratioscope.trainer.settings.config import TrainConfig
+from ratioscope.trainer.tasks.task import TaughtTask
 
 
 class _Clock(TrainerCallback):
@@ -37,6 +38,7 @@ def seconds(config: TrainConfig, updates: int, prepare: Prepare = lambda trainer
     warnings.simplefilter("ignore", FutureWarning)
     logging.set_verbosity_error()
     task = tasks.make(config.task)
+    assert isinstance(task, TaughtTask)
     model, _ = warm_started(config, task, lambda step, accuracy: None)
     characters = {character: place for place, character in enumerate(PAD + END + task.characters)}
     tokenizer = Tokenizer(models.WordLevel(characters, unk_token=PAD))

@@ -95,7 +95,8 @@ def test_a_run_that_was_interrupted_is_resumed_to_its_end(
 
     updates = interrupted.last_step + 4
     resume = ("train", "--resume", folder, f"updates={updates}", "pace=0", "--quiet")
-    assert command(monkeypatch, capsys, *resume).succeeded() == f"Finished: {folder}\n"
+    said = command(monkeypatch, capsys, *resume).succeeded().splitlines()
+    assert said[0] == f"Finished: {folder}" and "Learning: " in said[1] and f"ratioscope diagnose {folder}" in said[2]
     finished = open_run(folder)
     assert finished.status == "finished"
     assert finished.read("steps", ["step"])["step"].tolist() == list(range(updates))

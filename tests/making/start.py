@@ -1,4 +1,4 @@
-"""The start that travels with the package, trained anew: python -m tests.making.start (two minutes on one core)."""
+"""The starts that travel with the package, trained anew: python -m tests.making.start (minutes on one core, each)."""
 
 import os
 import tempfile
@@ -9,21 +9,23 @@ from safetensors.torch import save_file
 
 from ratioscope.trainer import tasks
 from ratioscope.trainer.model import warm_start
-from ratioscope.trainer.settings.config import TrainConfig
+from ratioscope.trainer.settings.load import load_settings
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    config, shipped = TrainConfig(), warm_start.SHIPPED
-    task = tasks.make(config.task)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RATIOSCOPE_CACHE"], warm_start.SHIPPED = folder, Path(folder)
-        model, _ = warm_start.warm_started(config, task, lambda step, learned: print(f"{step:5d}  {learned:.3f}"))
+    shipped = warm_start.SHIPPED
     for old in shipped.glob("*.safetensors"):
         old.unlink()
-    path = shipped / f"{warm_start.digest(config, task)}.safetensors"
-    save_file(model.state_dict(), path)
-    print(path, f"{path.stat().st_size / 1e6:.2f} MB")
+    for preset in ("on_policy", "counting"):  # one for each task
+        config = load_settings(preset, ["evaluation_prompts=512"])
+        task = tasks.make(config.task)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["RATIOSCOPE_CACHE"], warm_start.SHIPPED = folder, Path(folder)
+            model, _ = warm_start.warm_started(config, task, lambda step, learned: print(f"{step:5d}  {learned:.3f}"))
+        path = shipped / f"{warm_start.digest(config, task)}.safetensors"
+        save_file(model.state_dict(), path)
+        print(path, f"{path.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

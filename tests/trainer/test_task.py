@@ -1,6 +1,7 @@
 """Addition: every pair once, a split that does not leak, and a reward for nothing but the right sum."""
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from ratioscope.trainer.model.vocabulary import END, CharacterVocabulary
 from ratioscope.trainer.tasks.addition import Addition
+from ratioscope.trainer.tasks.counting import Counting
 from tests.making.training import QUICK
 
 VOCABULARY = CharacterVocabulary(Addition.characters)
@@ -87,6 +89,37 @@ def test_only_the_end_mark_has_a_name() -> None:
     assert shown[VOCABULARY.end_id] == "<end>"
     assert [text for text in shown if len(text) > 1] == ["<end>"]
     assert len(set(shown)) == VOCABULARY.size
+
+
+COUNTING = Counting(100, 100)
+
+
+def test_counting_has_every_prompt_once_and_right_responses_that_fit() -> None:
+    prompts = [COUNTING.prompt(prompt_id) for prompt_id in range(COUNTING.size)]
+    assert len({*prompts}) == COUNTING.size == 1_500
+    assert {len(prompt) for prompt in prompts} == {COUNTING.prompt_length}
+    lengths = [len(COUNTING.answer(prompt_id) + END) for prompt_id in range(COUNTING.size)]
+    assert (min(lengths), max(lengths)) == (COUNTING.shortest_answer, COUNTING.longest_answer)
+    assert COUNTING.longest_answer <= COUNTING.response_length
+    drawn = COUNTING.draw(random.Random(0), COUNTING.size - 100)
+    assert sorted(drawn) == [*range(100, COUNTING.size)]
+    assert {*"".join(prompts)} | {*"".join(map(COUNTING.answer, drawn))} <= {*COUNTING.characters}
+
+
+@QUICK
+@given(st.integers(0, COUNTING.size - 1), st.integers(0, 50))
+def test_a_lesson_of_counting_is_wrong_where_a_carry_is_forgotten(prompt_id: int, seed: int) -> None:
+    start, step, end = map(int, re.findall(r"\d+", COUNTING.prompt(prompt_id)))
+    numbers = [*range(start + step, end + step, step)]
+    right = " ".join(f"{number:02d}" for number in numbers)
+    assert COUNTING.answer(prompt_id) == right and COUNTING.is_lesson(prompt_id, right)
+    lesson = COUNTING.lesson(prompt_id, random.Random(seed), 0.8)
+    assert COUNTING.is_lesson(prompt_id, lesson) and len(lesson) >= len(right)
+    for text in (lesson, right):
+        assert COUNTING.reward(prompt_id, text + END, ended=True) == float(text == right)
+        assert COUNTING.reward(prompt_id, text, ended=False) == 0.0
+        wrong = (text[:-3], text + " " + text[-2:], text[:-1] + "x", text.replace(" ", ""), "", text[3:])
+        assert not any(COUNTING.is_lesson(prompt_id, each) for each in wrong)
 
 
 def test_a_task_without_training_prompts_is_refused() -> None:

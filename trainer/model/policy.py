@@ -12,7 +12,7 @@ from ratioscope.trainer.model.precision import recomputing
 from ratioscope.trainer.model.vocabulary import CharacterVocabulary, Vocabulary
 from ratioscope.trainer.sampling.rollout import Evaluated, Rollout
 from ratioscope.trainer.settings.config import Model
-from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.tasks.task import Task, TaughtTask
 
 CACHE = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
 """What models call their keys and values of earlier tokens: transformers 5.24 gave it another name."""
@@ -47,8 +47,10 @@ def make(model: Model, task: Task) -> tuple[PreTrainedModel, Vocabulary]:
         if model.lora_rank:
             adapters.attach(loaded, model.lora_rank, model.lora_alpha)
         return loaded.to(device_of(model)), vocabulary
+    assert isinstance(task, TaughtTask)  # the settings are refused with another
     characters = CharacterVocabulary(task.characters)
-    return build(model, characters, task.prompt_length + task.response_length).to(device_of(model)), characters
+    length = task.prompt_length + max(task.response_length, task.lesson_length)
+    return build(model, characters, length).to(device_of(model)), characters
 
 
 def device_of(model: Model) -> torch.device:

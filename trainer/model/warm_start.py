@@ -1,8 +1,8 @@
 """The supervised start that every run of the built-in model with the same settings shares, trained once and cached.
 
 The usual one has headroom: a model that knows the sum and mostly writes it the wrong way round. Reinforcement learning
-then chooses among what the model can do, as it does with a pretrained one. It takes a minute to learn and travels with
-the package, so that nobody waits for it (`python -m tests.making.start`).
+then chooses among what the model can do, as it does with a pretrained one. A start takes minutes to learn; those of the
+presets travel with the package, so that nobody waits for them (`python -m tests.making.start`).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from ratioscope.trainer.model.vocabulary import END, Vocabulary
 from ratioscope.trainer.sampling.rollout import Rollout
 from ratioscope.trainer.sampling.sample import encoded, sample_evaluation, scored
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.tasks.task import Task
+from ratioscope.trainer.tasks.task import Task, TaughtTask
 
 # Raise it when the warm start would come out different for the same configuration.
 WARM_START_VERSION = 3
@@ -39,6 +39,7 @@ def warm_started(
     """
     if config.model.path:
         return policy.make(config.model, task)
+    assert isinstance(task, TaughtTask)  # the settings are refused with another
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.warm_start.seed)
         model, vocabulary = policy.make(config.model, task)
@@ -92,10 +93,10 @@ def _train_supervised(
     model: PreTrainedModel,
     vocabulary: Vocabulary,
     config: TrainConfig,
-    task: Task,
+    task: TaughtTask,
     progress: Callable[[int, float], None],
 ) -> None:
-    """Maximum likelihood until the sampled answers to held-out prompts are those taught: right, or reversed."""
+    """Maximum likelihood until the sampled answers to held-out prompts are lessons: right, or as the habit has it."""
     settings = config.warm_start
     generator = random.Random(settings.seed)
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
@@ -110,11 +111,10 @@ def _train_supervised(
             optimiser.param_groups[0]["lr"] = settings.learning_rate * min(1.0, 2 * (1 - learned))
         ids = [generator.randrange(len(task.evaluation_ids), task.size) for _ in range(settings.batch)]
         prompts, prompt_mask = encoded(task, vocabulary, ids, model.device)
-        answers = torch.full((len(ids), task.response_length), vocabulary.pad_id)
+        answers = torch.full((len(ids), task.lesson_length), vocabulary.pad_id)
         for row, prompt_id in enumerate(ids):
-            wrong = mixed and generator.random() >= settings.right_share
-            text = task.answer(prompt_id)[:: -1 if wrong else 1]
-            answer = [*vocabulary.encode(text), vocabulary.end_id]
+            text = task.lesson(prompt_id, generator, settings.right_share)
+            answer = [*vocabulary.encode(text), vocabulary.end_id][: task.lesson_length]
             answers[row, : len(answer)] = torch.tensor(answer)
         answers = answers.to(model.device)
         mask = answers != vocabulary.pad_id
@@ -125,14 +125,15 @@ def _train_supervised(
         optimiser.step()
 
 
-def _learned(model: PreTrainedModel, task: Task, vocabulary: Vocabulary, seed: int, *, mixed: bool) -> float:
-    """Of sampled answers to the held-out prompts, how many are right, or right when they are read backwards."""
-    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator(model.device).manual_seed(seed))
+def _learned(model: PreTrainedModel, task: TaughtTask, vocabulary: Vocabulary, seed: int, *, mixed: bool) -> float:
+    """Of sampled answers to the held-out prompts, how many are right, or as the habit has it."""
+    generator = torch.Generator(model.device).manual_seed(seed)
+    rollout, accuracy = sample_evaluation(model, task, vocabulary, generator, task.lesson_length)
     if not mixed:
         return accuracy
     found = scored(rollout, task, vocabulary, task.evaluation_ids)
     taught = (
-        ended and text.removesuffix(END) in (task.answer(prompt_id), task.answer(prompt_id)[::-1])
+        ended and task.is_lesson(prompt_id, text.removesuffix(END))
         for prompt_id, text, ended in zip(task.evaluation_ids, found.responses, found.ended.tolist(), strict=True)
     )
     return sum(taught) / len(task.evaluation_ids)

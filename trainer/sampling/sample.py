@@ -173,9 +173,14 @@ def with_greedy_reward(
 
 
 def sample_evaluation(
-    model: PreTrainedModel, task: Task, vocabulary: Vocabulary, generator: torch.Generator
+    model: PreTrainedModel, task: Task, vocabulary: Vocabulary, generator: torch.Generator, length: int | None = None
 ) -> tuple[Rollout, float]:
-    """One sample at temperature 1 for each held-out prompt (as S3 table 1), and their mean reward."""
+    """One sample at temperature 1 for each held-out prompt (as S3 table 1), and their mean reward.
+
+    Args:
+        length: most tokens of a response; None: those of the task.
+    """
     prompts, prompt_mask = encoded(task, vocabulary, task.evaluation_ids, model.device)
-    rollout = sample(Version(model), prompts, prompt_mask, vocabulary, length=task.response_length, generator=generator)
+    length = length or task.response_length
+    rollout = sample(Version(model), prompts, prompt_mask, vocabulary, length=length, generator=generator)
     return rollout, float(scored(rollout, task, vocabulary, task.evaluation_ids).reward.mean())

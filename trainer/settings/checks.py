@@ -16,8 +16,11 @@ from ratioscope.trainer.sampling import experts
 from ratioscope.trainer.settings import elsewhere
 from ratioscope.trainer.settings.config import Optimiser, Schedule, TrainConfig
 from ratioscope.trainer.tasks import gym
+from ratioscope.trainer.tasks.counting import Counting
 
 _CHECKPOINTING = "optimiser.gradient_checkpointing"
+OWN_TASKS = ("addition", "counting")
+"""Tasks that the built-in model is taught; others are reasoning-gym's."""
 _SIZES = ("hidden_size", "intermediate_size", "layers", "heads")
 
 
@@ -212,11 +215,18 @@ def _check_model_and_task(config: TrainConfig) -> None:
         adapters.check_installed(model.lora_rank)
     if model.path:
         pretrained.check_path(model.path)
-    elif task.name != "addition":
+    elif task.name not in OWN_TASKS:
         raise RatioscopeError(
             f"task.name={task.name!r} needs a pretrained model: set model.path (a folder, a .gguf file, or smollm2)."
         )
-    if task.name == "addition":
+    if task.name == "counting":
+        prompts, available = Counting.size, "task.name=counting has"
+        if task.response_length < Counting.shortest_answer:
+            raise RatioscopeError(
+                f"task.response_length={task.response_length} cuts every right response of task.name=counting, which "
+                f"have {Counting.shortest_answer} to {Counting.longest_answer} tokens."
+            )
+    elif task.name == "addition":
         prompts = 10 ** (2 * task.digits)
         available = f"task.digits={task.digits} makes"
     else:
@@ -241,14 +251,15 @@ def check_given(config: TrainConfig, given: Iterable[str]) -> None:
     Raises:
         RatioscopeError: naming the setting and what leaves it without effect.
     """
-    gym = config.task.name != "addition"
+    gym = config.task.name not in OWN_TASKS
     trpo = config.declared.step == "trust_region"
     of_adamw = [f"optimiser.{n}" for n in Optimiser.model_fields if n not in ("micro_batch", "gradient_checkpointing")]
     model, schedule = config.model, config.schedule
     # Where they have no effect, what that is, and the settings or sections.
     cases = (
-        (gym, f"task.name={config.task.name}", ("task.digits",)),
-        (not gym, "task.name=addition", ("task.size", "task.seed", "task.response_length", "task.options")),
+        (config.task.name != "addition", f"task.name={config.task.name}", ("task.digits",)),
+        (config.task.name == "addition", "task.name=addition", ("task.response_length",)),
+        (not gym, f"task.name={config.task.name}", ("task.size", "task.seed", "task.options")),
         (bool(model.path), f"model.path={model.path}", (*(f"model.{name}" for name in _SIZES), "warm_start")),
         (not model.path, "the built-in model", ("model.chat_template",)),
         (not model.lora_rank, "model.lora_rank=0", ("model.lora_alpha",)),

@@ -164,12 +164,14 @@ class Model(SettingsGroup):
 
 
 class WarmStart(SettingsGroup):
-    """Supervised learning before the first update, right, or with the digits reversed.
+    """Supervised learning before the first update, right or with the task's habit (`trainer.tasks`).
 
     right_share = 1 and accuracy = 0.35 make a model that knows little, instead of one that knows and says it wrongly.
     """
 
-    right_share: float = Field(default=0.4, ge=0, le=1, description="share of sums taught rightly")
+    right_share: float = Field(
+        default=0.4, ge=0, le=1, description="share taught rightly: of sums, or of the carries of counting"
+    )
     accuracy: float = Field(
         default=0.95, ge=0, le=1, description="share of responses as taught at which the start ends"
     )
@@ -182,9 +184,11 @@ class WarmStart(SettingsGroup):
 
 
 class TaskChoice(SettingsGroup):
-    """The verifiable task: addition, or one of reasoning-gym's by its name."""
+    """The verifiable task: addition, counting, or one of reasoning-gym's by its name."""
 
-    name: str = Field(default="addition", description="addition, or a task of reasoning-gym")
+    name: str = Field(
+        default="addition", description="addition (4 tokens), counting (30 to 100 tokens), or a task of reasoning-gym"
+    )
     digits: int = Field(default=2, ge=1, le=6, description="digits of each number, for addition")
     evaluation_prompts: int = Field(
         default=512, ge=1, description="prompts held out from training, on which accuracy is measured"

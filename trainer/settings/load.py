@@ -13,7 +13,7 @@ from ratioscope.trainer.algorithms import own
 from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings import elsewhere
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.table import PARAMETERS, PRESETS, leaves, presets, settings
+from ratioscope.trainer.settings.table import PARAMETERS, PRESET_FOLDER, leaves, presets, settings
 
 
 def load_settings(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
@@ -26,15 +26,15 @@ def load_settings(preset: str, overrides: Iterable[str] = ()) -> TrainConfig:
         RatioscopeError: no such preset, bad TOML, unknown key, or a value that does not fit.
     """
     overrides = list(overrides)
-    path = Path(preset) if preset.endswith(".toml") else PRESETS / f"{preset}.toml"
+    path = Path(preset) if preset.endswith(".toml") else PRESET_FOLDER / f"{preset}.toml"
     named = preset in (*ALGORITHMS, *ALIASES) or own.is_own(preset) or elsewhere.algorithm(preset)
     if named and not path.exists():
-        path, overrides = PRESETS / "on_policy.toml", [f"algorithm={preset}", *overrides]
+        path, overrides = PRESET_FOLDER / "on_policy.toml", [f"algorithm={preset}", *overrides]
     close = elsewhere.nearest(preset, [*presets(), *ALGORITHMS])
     there = f"there are: {', '.join(presets())}, and every algorithm by its name"
     values = read_toml(path, missing=f"There is no preset {preset!r}{close}; {there}.")
     # What a preset of ours sets beside the point is not the user's slip; what stands in a file of theirs is.
-    return build(values, overrides, [] if path.parent == PRESETS else leaves(values))
+    return build(values, overrides, [] if path.parent == PRESET_FOLDER else leaves(values))
 
 
 def build(values: dict[str, Any], overrides: Iterable[str] = (), given: Iterable[str] = ()) -> TrainConfig:

@@ -19,7 +19,7 @@ from ratioscope.trainer.algorithms.parameters import ALGORITHM_PARAMETERS, FOR_A
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.settings.config import SettingsGroup, TrainConfig
 
-PRESETS = Path(__file__).parent / "presets"
+PRESET_FOLDER = Path(__file__).parent / "presets"
 RUN, PARAMETERS = "run", "algorithm.parameters"
 """Sections of the settings that stand in none, and of the numbers of algorithms."""
 _ALGORITHMS_OWN = "the algorithm's"
@@ -29,7 +29,7 @@ _LARGEST_SHOWN = 2**31
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainerSetting:
     """One setting, as it is given in a TOML file and on the command line."""
 
     path: str
@@ -54,7 +54,7 @@ class Setting:
 
 
 @cache
-def settings() -> dict[str, Setting]:
+def settings() -> dict[str, TrainerSetting]:
     """Every setting by its path, in the order of declaration."""
     rows = []
     for name, field in TrainConfig.model_fields.items():
@@ -62,7 +62,7 @@ def settings() -> dict[str, Setting]:
         inside = {f"{name}.{leaf}": each for leaf, each in group.model_fields.items()} if group else {name: field}
         rows += [_setting(path, each) for path, each in inside.items()]
     rows += [
-        Setting(f"{PARAMETERS}.{name}", _ALGORITHMS_OWN, row.range, titled(row.meaning))
+        TrainerSetting(f"{PARAMETERS}.{name}", _ALGORITHMS_OWN, row.range, titled(row.meaning))
         for name, row in ALGORITHM_PARAMETERS.items()
     ]
     return {row.path: row for row in rows}
@@ -74,7 +74,7 @@ def presets() -> dict[str, str]:
     return {path.stem: str(read["notes"]) for path, read in ((path, _read(path.stem)) for path in _files())}
 
 
-def sections() -> dict[str, tuple[str, list[Setting]]]:
+def sections() -> dict[str, tuple[str, list[TrainerSetting]]]:
     """Settings by section, each with what the section is about."""
     groups = {name: group for name, field in TrainConfig.model_fields.items() if (group := _group(field))}
     about = {name: (group.__doc__ or "").partition("\n\n")[0].replace("`", "") for name, group in groups.items()}
@@ -118,11 +118,11 @@ def presets_text() -> str:
 
 
 def _files() -> list[Path]:
-    return sorted(PRESETS.glob("*.toml"))
+    return sorted(PRESET_FOLDER.glob("*.toml"))
 
 
 def _read(preset: str) -> dict[str, Any]:
-    return tomllib.loads((PRESETS / f"{preset}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((PRESET_FOLDER / f"{preset}.toml").read_text(encoding="utf-8"))
 
 
 def leaves(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +140,12 @@ def _group(field: FieldInfo) -> type[SettingsGroup] | None:
     return kind if isinstance(kind, type) and issubclass(kind, SettingsGroup) else None
 
 
-def _setting(path: str, field: FieldInfo) -> Setting:
+def _setting(path: str, field: FieldInfo) -> TrainerSetting:
     default = field.get_default(call_default_factory=True)
     own = default is None and path.startswith("algorithm.")
-    return Setting(path, _ALGORITHMS_OWN if own else _toml(default), _allowed(field), titled(field.description or ""))
+    return TrainerSetting(
+        path, _ALGORITHMS_OWN if own else _toml(default), _allowed(field), titled(field.description or "")
+    )
 
 
 def _toml(value: Any) -> str:
@@ -169,7 +171,7 @@ def _allowed(field: FieldInfo) -> str:
     return " ".join(words)
 
 
-def _explained(row: Setting) -> str:
+def _explained(row: TrainerSetting) -> str:
     """A setting as text: words, default, range, which presets and algorithms set it, how it is typed."""
     lines = [f"{row.path} (setting of the trainer)", "", f"  {row.words}", ""]
     last = row.path.rpartition(".")[2]

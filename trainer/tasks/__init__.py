@@ -2,6 +2,7 @@
 
 from ratioscope.trainer.settings.config import TaskChoice as Settings
 from ratioscope.trainer.tasks.addition import Addition
+from ratioscope.trainer.tasks.counting import Counting
 from ratioscope.trainer.tasks.gym import GymTask
 from ratioscope.trainer.tasks.task import Task
 
@@ -14,6 +15,8 @@ def make(settings: Settings) -> Task:
     """
     if settings.name == "addition":
         return Addition(settings.digits, settings.evaluation_prompts)
+    if settings.name == "counting":
+        return Counting(settings.evaluation_prompts, settings.response_length)
     return GymTask(
         settings.name,
         size=settings.size,

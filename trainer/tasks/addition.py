@@ -21,7 +21,7 @@ class Addition:
     def __init__(self, digits: int, evaluation_prompts: int) -> None:
         self.digits, self.limit = digits, 10**digits
         self.prompt_length = 2 * digits + 2
-        self.response_length = digits + 2  # the sum has one digit more; then the end mark
+        self.response_length = self.lesson_length = digits + 2  # the sum has one digit more; then the end mark
         # A permutation by an affine map needs no table: 10**(2 digits) is coprime to any number ending in 1, 3, 7, 9.
         self.size = self.limit**2
         if evaluation_prompts >= self.size:
@@ -39,6 +39,14 @@ class Addition:
 
     def answer(self, prompt_id: int) -> str:
         return f"{sum(self.numbers(prompt_id)):0{self.digits + 1}}"
+
+    def lesson(self, prompt_id: int, generator: random.Random, right_share: float) -> str:
+        """The sum, of which all but that share are written backwards."""
+        right = right_share == 1 or generator.random() < right_share
+        return self.answer(prompt_id)[:: 1 if right else -1]
+
+    def is_lesson(self, prompt_id: int, text: str) -> bool:
+        return text in (self.answer(prompt_id), self.answer(prompt_id)[::-1])
 
     def reward(self, prompt_id: int, response: str, *, ended: bool) -> float:
         """1 for the right sum followed by the end mark, 0 otherwise."""

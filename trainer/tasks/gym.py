@@ -37,9 +37,6 @@ class GymTask:
         RatioscopeError: as `check`, or nothing would be left for training.
     """
 
-    characters = ""
-    prompt_length = 0
-
     def __init__(
         self,
         name: str,

@@ -7,12 +7,15 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
+from ratioscope.trainer import tasks
 from ratioscope.trainer.model.vocabulary import END
 from ratioscope.trainer.model.warm_start import SHIPPED, digest, warm_started
 from ratioscope.trainer.sampling.sample import sample_evaluation, scored
 from ratioscope.trainer.settings.config import TrainConfig
-from ratioscope.trainer.settings.load import load_settings, preset_names
+from ratioscope.trainer.settings.load import load_settings
+from ratioscope.trainer.settings.table import presets
 from ratioscope.trainer.tasks.addition import Addition
+from ratioscope.trainer.tasks.counting import Counting
 from tests.making.training import small
 
 
@@ -110,13 +113,33 @@ def test_the_random_numbers_of_the_caller_are_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_usual_start_travels_with_the_package() -> None:
-    """Every preset begins at once, with a policy that knows the answer and mostly writes it backwards."""
-    (file,) = SHIPPED.iterdir()
-    assert file.stat().st_size < 1.5e6
-    configs = [config for config in map(load_settings, preset_names()) if not config.model.path]
+def test_starts_of_all_presets_travel_with_the_package() -> None:
+    files = [*SHIPPED.iterdir()]
+    assert sum(file.stat().st_size for file in files) < 2e6
+    configs = [load_settings(preset, ["evaluation_prompts=512"]) for preset in presets()]
+    built_in = [config for config in configs if not config.model.path]
+    assert {digest(config, tasks.make(config.task)) for config in built_in} == {file.stem for file in files}
+
+
+def test_the_start_of_counting_knows_how_and_forgets_carries_whatever_the_limit() -> None:
+    for limit in (40, 100):
+        config = load_settings("counting", [f"response_length={limit}", "evaluation_prompts=128"])
+        task = tasks.make(config.task)
+        assert isinstance(task, Counting)
+        model, vocabulary = warm_started(config, task, lambda step, learned: pytest.fail("it was trained"))
+    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(1))
+    found = scored(rollout, task, vocabulary, task.evaluation_ids)
+    taught = [task.is_lesson(i, text.removesuffix(END)) for i, text in enumerate(found.responses)]
+    assert 0.25 < accuracy < 0.55 and sum(taught) / len(taught) > 0.75
+    length = rollout.mask.sum(dim=1).float()
+    assert 55 < float(length.mean()) < 80 and float(length[found.reward == 0].mean()) > float(
+        length[found.reward > 0].mean()
+    )
+
+
+def test_the_usual_start_knows_the_answer_and_mostly_writes_it_backwards() -> None:
+    configs = [load_settings("on_policy")]
     task = Addition(2, configs[0].task.evaluation_prompts)
-    assert {digest(config, task) for config in configs} == {file.stem}
     fewer = configs[0].model_copy(update={"task": configs[0].task.model_copy(update={"evaluation_prompts": 64})})
     for config in (fewer, configs[0]):
         model, vocabulary = warm_started(config, task, lambda step, learned: pytest.fail("it was trained"))

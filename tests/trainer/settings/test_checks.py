@@ -151,6 +151,18 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["algorithm=dpo"], "'dpo' is not an algorithm of this trainer: it learns from pairs of preferred and rejected"),
     (["algorithm=SAC"], "'SAC' is not an algorithm of this trainer: it learns the values of actions"),
     # what would have no effect
+    (
+        ["task.name=counting"],
+        "task.response_length=24 cuts every right response of task.name=counting, which have 33 to",
+    ),
+    (
+        ["task.name=counting", "task.response_length=90", "task.digits=2"],
+        "task.digits has no effect with task.name=counting",
+    ),
+    (
+        ["task.name=counting", "task.response_length=90", "evaluation_prompts=1495"],
+        "task.name=counting has 1500 prompts, too few",
+    ),
     (["task.seed=3"], "task.seed has no effect with task.name=addition; leave it out."),
     (["task.options.min_terms=3"], "task.options.min_terms has no effect with task.name=addition"),
     (["segment_length=4"], "schedule.segment_length has no effect with schedule.switch_probability=0; leave it out."),

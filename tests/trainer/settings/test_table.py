@@ -9,7 +9,7 @@ import pytest
 from ratioscope.dashboard.cli.runs import explanation
 from ratioscope.errors import RatioscopeError
 from ratioscope.trainer.settings.load import build
-from ratioscope.trainer.settings.table import Setting, presets, settings
+from ratioscope.trainer.settings.table import TrainerSetting, presets, settings
 from tests.making import docs
 from tests.making.commands import command
 from tests.making.loops import in_one_loop
@@ -53,7 +53,7 @@ def test_an_explanation_names_path_presets_and_algorithms() -> None:
 
 
 @in_one_loop("row", SETTINGS)
-def test_the_name_of_a_setting_leads_to_its_path(row: Setting) -> None:
+def test_the_name_of_a_setting_leads_to_its_path(row: TrainerSetting) -> None:
     """A value that no setting takes is answered with the path that was meant."""
     with pytest.raises(RatioscopeError, match=rf"^{re.escape(row.path)}(\.|: )|'{re.escape(row.path)}"):
         build({}, [f"{row.name}={{ nothing = [] }}"])
