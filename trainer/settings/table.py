@@ -154,7 +154,7 @@ def _toml(value: Any) -> str:
 
 def _allowed(field: FieldInfo) -> str:
     """The values that a field takes, in words."""
-    kind = next((each for each in get_args(field.annotation) if each is not NoneType), field.annotation)
+    kind: Any = next((each for each in get_args(field.annotation) if each is not NoneType), field.annotation)
     if get_origin(field.annotation) is Literal:
         *most, last = get_args(field.annotation)
         return f"{', '.join(most)} or {last}"
