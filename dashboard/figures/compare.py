@@ -33,9 +33,9 @@ MOST_ROWS = 12
 """Rows of a dot plot that are seen at once, heads included."""
 _ROW, _NARROW_ROW = 22, 40  # pixels; on a narrow screen names stand above their rows
 _LINE = 16  # pixels of a name at the end of a line
-_LEGEND_ROW = 20  # pixels of a name below a chart
+_LEGEND_ROW = 29  # pixels of a name below a chart
 _STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
-_LONGEST_NAME, _NARROW_NAME = 44, 48  # signs
+_LONGEST_NAME, _NARROW_NAME = 44, 56  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
 _CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
