@@ -24,7 +24,7 @@ class Screen {
     this.values = { ...data.start }
     this.known = new Set([JSON.stringify(data.start)])
     this.hover = null
-    root.replaceChildren(this.question(), this.side(), this.main())
+    root.replaceChildren(this.question(), this.main(), this.side(), this.numbers())
     this.resized = new ResizeObserver(() => this.draw())
     this.resized.observe(this.frames[0].svg)
     this.draw()
@@ -66,15 +66,17 @@ class Screen {
     const reset = this.button("Reset to the source's numbers", () => this.data.sliders.map(s => [s.key, s.paper]))
     const tries = Object.entries(this.data.tries).map(([words, values]) =>
       this.button(words, () => [...this.data.sliders.map(s => [s.key, s.paper]), ...Object.entries(values)]))
-    this.cells = this.data.numbers.map(() => made("td"))
-    const rows = this.data.numbers.map((number, place) =>
-      made("tr", {}, made("td", {}, ...(number.colour ? [this.swatch(number.colour)] : []), number.words), this.cells[place]))
     const open = this.hands.filter((_, place) => !this.data.sliders[place].folded).map(hand => hand.box)
     const folded = this.hands.filter((_, place) => this.data.sliders[place].folded).map(hand => hand.box)
     const fold = folded.length ? [made("details", {}, made("summary", { textContent: "More sliders" }), ...folded)] : []
-    return made("div", { className: "side" }, ...open, ...fold,
-      made("div", { className: "buttons" }, reset, ...tries),
-      made("table", { className: "numbers" }, made("tbody", {}, ...rows)))
+    return made("div", { className: "side" }, ...open, ...fold, made("div", { className: "buttons" }, reset, ...tries))
+  }
+
+  numbers() {
+    this.cells = this.data.numbers.map(() => made("td"))
+    const rows = this.data.numbers.map((number, place) =>
+      made("tr", {}, made("td", {}, ...(number.colour ? [this.swatch(number.colour)] : []), number.words), this.cells[place]))
+    return made("table", { className: "numbers" }, made("tbody", {}, ...rows))
   }
 
   main() {

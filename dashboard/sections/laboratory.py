@@ -57,7 +57,7 @@ MEETINGS = (
             lambda subject: [
                 piece
                 for estimator in variance.estimators(subject)[:1]
-                for piece in variance.lemma(subject, variance.probes(subject, estimator), 0.01, 1.0)
+                for piece in variance.lemma(subject, variance.probes(subject, estimator), 0.01, 1.0)[:1]
             ], "mismatch-grpo-seed0"),
     Meeting("improvement", "drift", "Why does the bound certify nothing although every batch improves?",
             lambda subject: drift.bound(subject)[:2], "sync_interval20-grpo-seed0"),
