@@ -47,7 +47,7 @@ MEETINGS = (
             "sync_interval5_mixture4-rec_oneside_is-seed0"),
     Meeting("surrogate", "drift", "Why must an update be small although its surrogate rises?",
             lambda subject: [drift.distances(subject)], "sync_interval20-reinforce-seed0"),
-    Meeting("wrong_arm", "overview", "Why does more training on old data not find the best?",
+    Meeting("wrong_arm", "staleness", "Why does more training on old data not find the best?",
             lambda subject: learning.curves(subject)[:1], "offline-reinforce-seed0"),
     Meeting("no_policy_near", "drift", "Why can a clip around 1 not be met?",
             drift.clip, "sync_interval5_mixture4-rec_oneside_is-seed0"),
