@@ -241,7 +241,7 @@ EXPERIMENT = Experiment(
             ),
         ),
         Picture(
-            "Spread of log ρ by age: truth as lines, the log's as dots",
+            "Spread of log ρ by age: lines true, dots as the log has it",
             Ruler("age in updates", 0, "oldest"),
             Ruler("spread of log ρ", 0),
             (
@@ -256,7 +256,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     question=Guess(
-        "A million tokens, with the sampler's and the current policy's log-probabilities. "
+        "A thousand tokens, with the sampler's and the current policy's log-probabilities. "
         "How well is the engine's share of the mismatch known?",
         ("within 1%", "within 10%", "not at all"),
         right=2,

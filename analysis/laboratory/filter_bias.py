@@ -163,7 +163,7 @@ EXPERIMENT = Experiment(
             Ruler("total variation", 0, 1),
             (
                 Layer("line", "of the policies", "currents", "trues", colour="blue"),
-                Layer("line", "of what is kept", "currents", "kepts", colour="vermilion"),
+                Layer("line", "of what is kept, where any is", "currents", "kepts", colour="vermilion"),
                 Layer("rule", "ε/2", y="half", colour="amber"),
                 Layer("rule", "", x="c", colour="grey"),
                 Layer("dots", "", "dot_x", "dot_true", colour="blue"),

@@ -11,8 +11,6 @@ from ratioscope.analysis.laboratory.tools import average, geometric_steps, in_pe
 
 STATES = 3
 PROBLEMS = 100
-FEWER = 30
-"""Problems of each horizon of a curve."""
 
 
 def problem(number: int, coin: bool) -> list[list[list[float]]]:
@@ -176,8 +174,13 @@ def compute(coin: float, N: float, u: float, gamma: float) -> Values:
     promised = [each[0] for each in found]
     gained = [each[1] if abs(each[1]) > 1e-12 else 0.0 for each in found]
     bounds = [judged(number, u, gamma) for number in range(PROBLEMS)]
-    horizons = geometric_steps(1.25, 100.0, 10)
-    by_horizon = [[judged(number, u, 1 - 1 / horizon) for number in range(FEWER)] for horizon in horizons]
+    here = 1 / (1 - gamma)
+    others = [horizon for horizon in geometric_steps(1.25, 100.0, 6) if abs(math.log(horizon / here)) > 0.2]
+    horizons = sorted([*others, here])
+    by_horizon = [
+        bounds if horizon == here else [judged(number, u, 1 - 1 / horizon) for number in range(PROBLEMS)]
+        for horizon in horizons
+    ]
     seems = sum([1 for value in promised if value > 0]) / PROBLEMS
     gains = sum([1 for value in gained if value > 0]) / PROBLEMS
     certified = 0.0 if flips else sum([1 for each in bounds if each[3] > 0]) / PROBLEMS
@@ -219,7 +222,7 @@ def compute(coin: float, N: float, u: float, gamma: float) -> Values:
         "bests_2": [max([each[1] for each in row]) for row in by_horizon],
         "medians_3": [_median([each[2] for each in row]) for row in by_horizon],
         "bests_3": [max([each[2] for each in row]) for row in by_horizon],
-        "horizon": 1 / (1 - gamma),
+        "horizon": here,
         "one": 1.0,
         "says": says,
     }
@@ -289,9 +292,8 @@ EXPERIMENT = Experiment(
         ),
     ),
     question=Guess(
-        "Rewards are flips of a coin, so no update helps. How many of 100 updates gain on the batch that they were "
-        "fitted to?",
-        ("about 5", "about 50", "all 100"),
+        "How many of the 100 updates gain on the batch that they were fitted to? And if rewards were flips of a coin?",
+        ("87, as many as truly gain, and none", "all 100, and about 50", "all 100, and all 100"),
         right=2,
         because="An update moves to what looked best in the batch, and on that batch it did look best.",
     ),

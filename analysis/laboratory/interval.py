@@ -309,12 +309,12 @@ EXPERIMENT = Experiment(
         Meter("stale_low", "95% interval of that share from", percent=True),
         Meter("stale_high", "to", percent=True),
         Meter("effective", "effective groups"),
-        Meter("limit", "tail index up to which squares are known"),
+        Meter("limit", "tail index up to which squares are trusted"),
     ),
     pictures=(
         Picture(
             "χ² of 50 logs",
-            Ruler("log", 0, DRAWN + 1),
+            Ruler("simulated log", 0, DRAWN + 1),
             Ruler("χ²", log=True),
             (
                 Layer("rule", "truth", y="chi2", colour="blue"),
@@ -325,7 +325,7 @@ EXPERIMENT = Experiment(
         ),
         Picture(
             "Staleness of the same logs",
-            Ruler("log", 0, DRAWN + 1),
+            Ruler("simulated log", 0, DRAWN + 1),
             Ruler("½ mean |ρ − 1|", 0),
             (
                 Layer("rule", "truth", y="staleness", colour="blue"),

@@ -320,7 +320,7 @@ EXPERIMENT = Experiment(
             ),
         ),
         Picture(
-            "The next 20 gradient steps on the same old token",
+            "The next 20 steps on the same token; a large weight leaps over its clip",
             Ruler("gradient step; an update has four", 0, STEPS),
             Ruler("ratio to the data's policy, ρ", log=True),
             (

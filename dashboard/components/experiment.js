@@ -23,10 +23,18 @@ class Screen {
     this.data = data
     this.values = { ...data.start }
     this.known = new Set([JSON.stringify(data.start)])
+    this.guessed = data.sliders.some(slider => data.start[slider.key] !== slider.paper) // a link to what somebody saw
     this.hover = null
     root.replaceChildren(this.question(), this.main(), this.side(), this.numbers())
     this.resized = new ResizeObserver(() => this.draw())
     this.resized.observe(this.frames[0].svg)
+    this.draw()
+  }
+
+  // The sentence and the numbers say the answer: they come when somebody has guessed, or moved something.
+  open() {
+    if (this.guessed) return
+    this.guessed = true
     this.draw()
   }
 
@@ -54,6 +62,7 @@ class Screen {
         onclick: event => {
           for (const button of buttons) button.setAttribute("aria-pressed", button === event.target)
           said.hidden = false
+          this.open()
           said.textContent = `${place === right ? "Yes." : `No: ${answers[right]}.`} ${because}`
         },
       }))
@@ -152,6 +161,7 @@ class Screen {
 
   move(values) {
     Object.assign(this.values, values)
+    this.guessed = true
     clearTimeout(this.timer)
     this.draw()
   }
@@ -177,7 +187,8 @@ class Screen {
       this.data.numbers.forEach(({ key, percent }, place) => {
         this.cells[place].textContent = percent ? `${show(100 * found[key])}%` : show(found[key])
       })
-      this.says.textContent = found.says
+      this.says.textContent = this.guessed ? found.says : "Guess above, or move a slider: then this line says what is so."
+      this.root.classList.toggle("guessing", !this.guessed)
       for (const frame of this.frames) frame.draw(found)
       this.root.dataset.draws = Number(this.root.dataset.draws ?? 0) + 1
       this.root.dataset.took = performance.now() - began

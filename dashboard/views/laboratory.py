@@ -19,6 +19,7 @@ from ratioscope.dashboard.sections.model import Piece, has_content
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
+from ratioscope.sources import linked
 
 _COLOURED = re.compile(r"\\(" + "|".join(COLOURS) + r")\{")
 _AT = "at"
@@ -65,7 +66,7 @@ def _one(of: Experiment) -> None:
             st.latex(part, width="content")
     experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=_keeping(of))
     _from_a_run(of)
-    st.caption(f"Source: {of.source}. In a terminal: `ratioscope lab {of.key}`. In Python: "
+    st.caption(f"Source: {linked(of.source)}. In a terminal: `ratioscope lab {of.key}`. In Python: "
                f"`from ratioscope.analysis.laboratory import {of.key}`.")  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def _from_a_run(of: Experiment) -> None:
     known = state.runs()
     for meeting in (meeting for meeting in MEETINGS if meeting.experiment == of.key):
         page = PAGES[meeting.page]
-        st.subheader("The same in a run", anchor=False)
+        st.subheader("Where one meets it in a run", anchor=False)
         asked = [run for run in (*state.chosen_ids()[:1], meeting.run) if run in known]
         if not asked:
             st.caption(f"Open a run, or make one in which it is plain: `ratioscope train --sample {meeting.run}`.")

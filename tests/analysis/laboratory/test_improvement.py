@@ -179,7 +179,10 @@ def test_the_question_and_what_is_said() -> None:
     assert len(found["promised"]) == PROBLEMS == 100
     assert found["seems"] == 1
     assert found["gained"] == [0] * 100
-    assert EXPERIMENT.question.answers[EXPERIMENT.question.right] == "all 100"
+    assert EXPERIMENT.at()["seems"] == 1
+    assert EXPERIMENT.question.answers[EXPERIMENT.question.right] == "all 100, and all 100"
+    at = EXPERIMENT.at()["horizons"].index(EXPERIMENT.at()["horizon"])
+    assert EXPERIMENT.at()["medians_2"][at] == EXPERIMENT.at()["median_2"], "curve and number are one"
     assert EXPERIMENT.at(N=10)["median_promised"] > 2 * EXPERIMENT.at()["median_gained"]
     assert all(EXPERIMENT.at(gamma=gamma)[f"best_{bound}"] <= 1 for gamma in (0.1, 0.5, 0.99) for bound in (1, 2, 3))
 
