@@ -162,9 +162,11 @@ def explanation(what: str | None) -> str:
     Raises:
         RatioscopeError: there is no such thing.
     """
+    from ratioscope.catalogue import THRESHOLDS
+
     trained = _of_trainer(what or "")
     if trained and what not in _explained():
-        return trained
+        return "\n\n".join([trained, _told_of(str(what))] if what in THRESHOLDS else [trained])
     return "\n\n".join(filter(None, [_explanation(what), trained]))
 
 

@@ -49,8 +49,8 @@ KEYS = {
     "check": {"schema_version", "run", "thresholds_moved", "remarks"},
     "translate": {"schema_version", "run", "steps", "first", "frameworks"},
     "compare": {
-        *("schema_version", "metric", "by", "until", "ranking", "over_schedules", "answers", "instead", "prompts"),
-        *("sentences", "groups", "collapsed", "components", "differences"),
+        *("schema_version", "metric", "by", "until", "ranking", "judged_by", "answers", "instead", "prompts"),
+        *("sentences", "pairs", "collapsed", "components", "differences"),
     },
 }
 
