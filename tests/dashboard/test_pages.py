@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
@@ -68,7 +69,13 @@ def test_a_live_run_says_how_fresh_it_is_and_is_followed(look_at: LookAt, page: 
     assert at.toggle(key="follow").value is True
 
 
-@pytest.mark.parametrize("page", PAGES)
+def test_the_laboratory_needs_no_run(root: Path) -> None:
+    said = sentences(visit("laboratory"))
+    assert NO_RUN not in said
+    assert all(experiment.claim in said for experiment in EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "laboratory"])
 def test_without_any_run_a_page_says_how_to_get_one(root: Path, page: str) -> None:
     said = sentences(visit(page))
     assert NO_RUN in said

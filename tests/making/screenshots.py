@@ -1,10 +1,12 @@
-"""The pictures of README.md, of pages and reports as they are now: `python -m tests.making.screenshots`."""
+"""The pictures of README.md and docs, of pages and reports as they are now: `python -m tests.making.screenshots`."""
 
+import io
 import re
 import tempfile
 from pathlib import Path
 from urllib.parse import urlencode
 
+from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.benchmarks.session import serving
@@ -20,7 +22,25 @@ PAGES: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
     "overview": ("overview", "Overview", [("run", COLLAPSED)]),
     "tokens": ("tokens", "Tokens", [("run", COLLAPSED), ("step", "15")]),
     "compare": ("compare", "Compare", []),
+    "laboratory": ("laboratory", "Laboratory", [("experiment", "surrogate"), ("at", "alpha:0.2")]),
 }
+# From the collapse to its token and the theory: what a frame shows, where it is, and the element that is brought up.
+SEQUENCE = (
+    ("A run collapsed: what happened, why, what to change", "overview", "Overview", [("run", COLLAPSED)], ""),
+    ("A click on the step: the responses that made it", "tokens", "Tokens", [("run", COLLAPSED), ("step", "15")], ""),
+    ("The token", "tokens", "Tokens", [("run", COLLAPSED), ("step", "15")], ".reader"),
+    ("What another rule would have done", "clipping", "Clipping", [("run", COLLAPSED)], ""),
+    ("The theory behind it, to play with", "laboratory", "Laboratory", [("experiment", "surrogate"), ("at", "alpha:0.2")],
+     ""),
+)  # fmt: skip
+FRAME_MS, FRAME = 2_000, (1000, 700)
+CAPTION = """text => {
+  const bar = document.getElementById("caption") ?? document.body.appendChild(document.createElement("div"))
+  bar.id = "caption"
+  bar.textContent = text
+  bar.style = "position:fixed;inset:auto 0 0 0;z-index:1000000;padding:12px 20px;background:#0072B2;color:#fff;"
+    + "font:600 24px system-ui,sans-serif"
+}"""
 REPORTS = {"report-two-runs": "reinforce-and-grpo", "report-ablation": "figure3"}
 WIDTH, HIGHEST, DRAWING_MS = 1440, 1350, 4_000
 
@@ -48,11 +68,31 @@ def main() -> None:
             settled(page, heading)
             expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)  # siblings of the run
             _take(page, picture)
+        _sequence(page, server.port)
         page.set_viewport_size({"width": 1280, "height": 1000})
         for picture, report in REPORTS.items():
             page.goto((DOCS / "reports" / f"{report}.html").as_uri())
             _take(page, picture)
         browser.close()
+
+
+def _sequence(page: Page, port: int) -> None:
+    """The frames as one picture that moves."""
+    page.set_viewport_size({"width": FRAME[0] * 5 // 4, "height": FRAME[1] * 5 // 4})
+    frames = []
+    for words, place, heading, options, brought_up in SEQUENCE:
+        page.goto(f"http://127.0.0.1:{port}/{place}?{urlencode(options)}")
+        settled(page, heading)
+        expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)
+        page.wait_for_timeout(DRAWING_MS)
+        if brought_up:
+            page.locator(brought_up).first.evaluate("element => element.scrollIntoView({ block: 'center' })")
+            page.wait_for_timeout(DRAWING_MS)
+        page.evaluate(CAPTION, words)
+        image = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(FRAME, Image.Resampling.LANCZOS)
+        frames.append(image.quantize(128, dither=Image.Dither.NONE))
+    frames[0].save(DOCS / "tour.gif", save_all=True, append_images=frames[1:], duration=FRAME_MS, loop=0, optimize=True)
+    print("docs/tour.gif", flush=True)
 
 
 def _take(page: Page, picture: str) -> None:
