@@ -30,8 +30,7 @@ SEQUENCE = (
     ("A click on the step: the responses that made it", "tokens", "Tokens", [("run", COLLAPSED), ("step", "15")], ""),
     ("The token", "tokens", "Tokens", [("run", COLLAPSED), ("step", "15")], ".reader"),
     ("What another rule would have done", "clipping", "Clipping", [("run", COLLAPSED)], ""),
-    ("The theory behind it, to play with", "laboratory", "Laboratory", [("experiment", "surrogate"), ("at", "alpha:0.2")],
-     ""),
+    ("The theory behind it, to play with", *PAGES["laboratory"], ""),
 )  # fmt: skip
 FRAME_MS, FRAME = 2_000, (1000, 700)
 CAPTION = """text => {
