@@ -19,6 +19,7 @@ BENCHMARKS = (
     "pages",
     "comparing",
     "reporting",
+    "laboratory",
 )
 # An hour, unless told: not one of all.
 LONG = ("soak",)
