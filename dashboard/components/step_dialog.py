@@ -87,17 +87,17 @@ def _content(opened: Opened, step: int) -> None:
 def _note(opened: Opened, step: int) -> None:
     """The user's note on the step."""
     folder, key, failed = opened.run.folder, f"pin-{opened.run_id}-{step}", "pin-failed"
-    own = annotation_of(folder)
+    noted = dict(annotation_of(folder).pins)
 
     def save() -> None:
-        try:
-            write_annotation(folder, own.pinned(step, st.session_state[key]))
+        try:  # what the run's tags and notes are now, not what they were when the dialog opened
+            write_annotation(folder, annotation_of(folder).pinned(step, st.session_state[key]))
             st.session_state.pop(failed, None)
         except OSError as error:
             st.session_state[failed] = safe(error)
 
     st.text_input(
-        "Your note on this step", dict(own.pins).get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save,
+        "Your note on this step", noted.get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save,
         placeholder="drawn as a line in every chart over the steps, and in reports", icon=":material/push_pin:",
     )  # fmt: skip
     if failed in st.session_state:

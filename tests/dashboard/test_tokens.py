@@ -16,6 +16,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.contributions import contributions, contributions_sentence
 from ratioscope.analysis.tokens.reader import read_sequence
 from ratioscope.analysis.tokens.search import next_response, reward_halves
+from ratioscope.dashboard.annotations import Annotation, annotation_of, write_annotation
 from ratioscope.dashboard.components import token_strip
 from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
 from ratioscope.dashboard.roots import serve_from
@@ -263,6 +264,16 @@ def test_the_dialog_of_a_step_has_its_numbers_and_worst_sequences(served: Path) 
     assert len(strips(at)[0]["texts"]) == found.frame["n_tokens"].iloc[0]
     at.selectbox(key="step-by").set_value("lowest_reward").run()
     assert at.dataframe[0].value["reward"].is_monotonic_increasing
+
+
+def test_a_note_on_a_step_keeps_what_was_written_meanwhile(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(tmp_path))
+    at = AppTest.from_function(_dialog_script, default_timeout=60).run()
+    write_annotation(served / "here", Annotation(("mine",)).pinned(5, "later"))
+    at.text_input(key="pin-here-3").set_value("look").run()
+    assert annotation_of(served / "here") == Annotation(("mine",), pins=((3, "look"), (5, "later")))
 
 
 def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
