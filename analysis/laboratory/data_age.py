@@ -87,7 +87,8 @@ def compute(m: float, n: float, max_lag: float, gamma: float, sigma: float) -> V
     if share <= 1 - FEW and fits >= 0:
         advice = advice + f" Instead, admit less: a queue of {show(fits)} drops hardly any."
     elif share <= 1 - FEW:
-        advice = advice + " No queue is short enough for all: sync more often, or keep older ones."
+        remedy = "sync more often, or keep older ones" if every > 1 else "keep older ones"
+        advice = advice + f" No queue is short enough for all: {remedy}."
     sigmas = steps(0, 0.5, 101)
     return {
         "batches": batches,

@@ -72,7 +72,8 @@ def test_dropping_the_old_drops_the_long_and_a_shorter_queue_does_not() -> None:
     assert 0 < shorter < 8
     assert f"admit less: a queue of {shorter} drops hardly any." in dropped["says"]
     assert EXPERIMENT.at(m=1, n=shorter, max_lag=9)["length"] > 0.94 * dropped["length_all"]
-    assert "No queue is short enough" in EXPERIMENT.at(m=20, max_lag=10)["says"]
+    assert "No queue is short enough for all: sync more often" in EXPERIMENT.at(m=20, max_lag=10)["says"]
+    assert EXPERIMENT.at(m=1, max_lag=1)["says"].endswith("No queue is short enough for all: keep older ones.")
     assert "Hardly a response is older" in EXPERIMENT.at(max_lag=20)["says"]
     assert "nothing is left" in EXPERIMENT.at(n=16)["says"]
 
