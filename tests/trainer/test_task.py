@@ -120,6 +120,8 @@ def test_a_lesson_of_counting_is_wrong_where_a_carry_is_forgotten(prompt_id: int
         assert COUNTING.reward(prompt_id, text, ended=False) == 0.0
         wrong = (text[:-3], text + " " + text[-2:], text[:-1] + "x", text.replace(" ", ""), "", text[3:])
         assert not any(COUNTING.is_lesson(prompt_id, each) for each in wrong)
+    endless = COUNTING.lesson(prompt_id, random.Random(seed), 0.0)
+    assert len(endless) > COUNTING.lesson_length and not COUNTING.is_lesson(prompt_id, endless)
 
 
 def test_a_task_without_training_prompts_is_refused() -> None:

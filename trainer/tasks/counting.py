@@ -50,8 +50,9 @@ class Counting:
     def lesson(self, prompt_id: int, generator: random.Random, right_share: float) -> str:
         """A response in which that share of the carries is right."""
         number, step, end = self.numbers(prompt_id)
-        written = []
-        while number < end:
+        written: list[str] = []
+        # What is beyond is cut. Where no carry is right, a lesson has no end.
+        while number < end and len(written) < self.lesson_length:
             carries = number % 10 + step >= 10
             forgotten = carries and right_share < 1 and generator.random() >= right_share
             number += step - 10 * forgotten
