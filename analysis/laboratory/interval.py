@@ -282,13 +282,13 @@ EXPERIMENT = Experiment(
     source="docs/metrics.md, uncertainty; S1 4.2",
     prose=(
         "Half of the tokens have a ratio with tail index k, the others 1. Each of 250 simulated logs gets its interval "
-        "as a step of a run does: jackknife over G prompt groups, Student's t. From k = ¼ on, squares have no "
+        "as a step of a run does: se by jackknife over G prompt groups, Student's t. From k = ¼ on, squares have no "
         "variance, from ½ on no mean. A log without the largest ratios has a small value and a narrow interval. Truths "
         "are exact, coverage is of the 250 logs."
     ),
     formula=(
         r"\rho = (1-k)\,u^{-k}, \qquad \blue{\chi^2} = \frac12\,\frac{k^2}{1-2k}, \qquad "
-        r"\green{\text{interval}} = \hat\chi^2 \pm t\cdot\text{standard error over groups}"
+        r"\green{\text{interval}} = \big\{x : |x-\hat\chi^2| \le t\,\mathrm{se}\,\sqrt{x/\hat\chi^2}\,\big\}"
     ),
     compute=compute,
     sliders=(

@@ -29,6 +29,8 @@ def test_intervals_are_those_of_the_step_summary() -> None:
             low, high = intervals.cluster_interval(sums, sizes, lowest=0.0)
             ours = lab.interval(sums.tolist(), sizes.tolist(), t)
             assert ours == pytest.approx([sums.sum() / sizes.sum(), error, low, high])
+            moved = [abs(end - ours[0]) for end in ours[2:]]
+            assert moved == pytest.approx([t * error * (end / ours[0]) ** 0.5 for end in ours[2:]]), "as the formula is"
     assert lab.quantile_t(1e9) == pytest.approx(1.959964, abs=1e-6)
     assert lab.of_share(0.9, 250) == pytest.approx([float(end) for end in intervals.of_share(np.float64(0.9), 250)])
     assert [lab.khat_limit(n) for n in (400, 6400, 1e6)] == [limit_of(Moment.SECOND, n) for n in (400, 6400, 10**6)]
