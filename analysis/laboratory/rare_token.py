@@ -29,7 +29,7 @@ def compute(e: float, R: float, epsilon: float, N: float) -> Values:
     clipped = (e if ratio > 1 + epsilon else 0.0) + (1 - e if (1 - e * ratio) / (1 - e) < 1 - epsilon else 0.0)
     unseen = (1 - e) ** N
     seen = (
-        f"A clip at {show(1 + epsilon)} touches {in_percent(clipped)} of the tokens"
+        f"A clip at 1 ± {show(epsilon)} touches {in_percent(clipped)} of the tokens"
         if clipped > 0
         else "No clip is touched"
     )

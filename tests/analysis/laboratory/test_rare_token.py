@@ -33,3 +33,4 @@ def test_what_a_clip_touches() -> None:
     assert compute(1e-4, 200, 0.2, 1000)["clipped"] == pytest.approx(1e-4)
     assert compute(1e-4, 1.1, 0.2, 1000)["clipped"] == 0
     assert compute(0.1, 5, 0.2, 1000)["clipped"] == pytest.approx(1), "the common tokens have a ratio of .56"
+    assert "A clip at 1 ± 0.2 touches 100% of the tokens" in compute(0.1, 5, 0.2, 1000)["says"], "below as above"
