@@ -71,8 +71,8 @@ def _found(text: str, window: Window, opened: Opened, here: Place, go: Callable[
     except RatioscopeError as error:
         st.text(safe(error))
         return
-    first = opened.summary.values.loc[state.step_range()[0] or 0 :].index[0]
-    less = " Earlier steps were not searched: choose them." if window.first > first else ""
+    chosen = opened.summary.values.loc[state.step_range()[0] or 0 :].index  # empty where a link asks for later steps
+    less = " Earlier steps were not searched: choose them." if len(chosen) and window.first > chosen[0] else ""
     more = f" The first {MOST_FOUND} are listed." if found.total > MOST_FOUND else ""
     if not found.total:
         st.caption(escape(f"No response of {window.words} has “{one_line(text)}”.{less}"))

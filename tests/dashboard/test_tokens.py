@@ -289,6 +289,8 @@ def test_a_text_is_found_and_the_next_answer_opened(served: Path) -> None:
     at = visit("tokens", run="here", find="EVIL", step="1", seq="0", where="these steps")
     run = open_run(served / "here")
     assert f"responses have “EVIL” in steps 0 to {run.last_step}." in sentences(at)
+    beyond = visit("tokens", run="here", find="EVIL", step="1", seq="0", **{"from": "500", "to": "600"})
+    assert "No response of steps 500 to 600 has “EVIL”" in sentences(beyond)
     halves = reward_halves(run)
     assert halves is not None
     expected = next_response(run, (1, 0), halves.condition(high=True), "EVIL")
