@@ -4,7 +4,7 @@ const screens = new WeakMap()
 const REPORT_AFTER = 400 // ms after the hand has let go
 const FRAME_MS = 60 // of a film
 
-export default function ({ parentElement, data, setStateValue }) {
+export default function ({ parentElement, data, setTriggerValue }) {
   const root = parentElement.querySelector(".lab")
   let screen = screens.get(root)
   if (!screen || screen.data.key !== data.key) {
@@ -12,7 +12,7 @@ export default function ({ parentElement, data, setStateValue }) {
     screen = new Screen(root, data)
     screens.set(root, screen)
   }
-  screen.report = values => setStateValue("values", values)
+  screen.report = values => setTriggerValue("values", values)
   screen.told(data.start)
   return () => screen.pause()
 }
@@ -22,7 +22,8 @@ class Screen {
     this.root = root
     this.data = data
     this.values = { ...data.start }
-    this.known = new Set([JSON.stringify(data.start)])
+    this.heard = JSON.stringify(data.start)
+    this.sent = [] // and not yet heard of again
     this.guessed = data.sliders.some(slider => data.start[slider.key] !== slider.paper) // a link to what somebody saw
     this.hover = null
     root.replaceChildren(this.question(), this.main(), this.side(), this.numbers())
@@ -38,12 +39,14 @@ class Screen {
     this.draw()
   }
 
-  // An address that somebody followed has other values; those that come back from the server late are no news.
+  // An address that somebody followed, or went back to, has other values; what was sent from here is no news.
   told(start) {
     const text = JSON.stringify(start)
-    if (this.known.has(text)) return
-    this.known = new Set([text])
-    this.move(start)
+    if (text === this.heard) return
+    this.heard = text
+    const place = this.sent.indexOf(text)
+    this.sent = place < 0 ? [] : this.sent.slice(place + 1)
+    if (place < 0) this.move(start)
   }
 
   end() {
@@ -172,7 +175,7 @@ class Screen {
     this.timer = setTimeout(() => {
       if (!this.root.isConnected) return
       this.said.textContent = this.says.textContent
-      this.known.add(JSON.stringify(this.values))
+      this.sent.push(JSON.stringify(this.values))
       this.report({ ...this.values })
     }, REPORT_AFTER)
   }
