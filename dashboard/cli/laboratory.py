@@ -40,16 +40,18 @@ def lab(
     The same experiments have sliders on the dashboard's page Laboratory. Nothing is trained, no run is read.
 
     --json prints an object: schema_version, experiment, claim, source, at, numbers, values, says. Without a NAME it is
-    schema_version and experiments, each with experiment, claim, source, at.
+    schema_version and experiments, each with experiment, claim, source, at. Undefined is null.
     """
+    from ratioscope.analysis.findings.plain import json_value
     from ratioscope.analysis.laboratory import EXPERIMENTS
     from ratioscope.analysis.laboratory.tools import in_percent, show
+    from ratioscope.run_format.schema import SCHEMA_VERSION
 
     if name is None:
         if as_json:
             heads = [{"experiment": of.key, "claim": of.claim, "source": of.source, "at": of.paper}
                      for of in EXPERIMENTS.values()]  # fmt: skip
-            say_json({"experiments": heads})
+            say_json({"schema_version": SCHEMA_VERSION, "experiments": heads})
             return
         width = max(map(len, EXPERIMENTS))
         for of in EXPERIMENTS.values():
@@ -69,11 +71,11 @@ def lab(
             raise RatioscopeError(f"{given!r} is not KEY=VALUE with a number, as {example} is.") from None
     found = of.at(**at)
     if as_json:
-        say_json({
-            "experiment": of.key, "claim": of.claim, "source": of.source, "at": of.paper | at,
-            "numbers": {number.key: found[number.key] for number in of.numbers},
+        say_json(json_value({
+            "schema_version": SCHEMA_VERSION, "experiment": of.key, "claim": of.claim, "source": of.source,
+            "at": of.paper | at, "numbers": {number.key: found[number.key] for number in of.numbers},
             "values": {key: value for key, value in found.items() if key != "says"}, "says": found["says"],
-        })  # fmt: skip
+        }))  # fmt: skip
         return
     print_line(f"{of.claim}  [{of.source}]")
     print_wrapped(of.prose)

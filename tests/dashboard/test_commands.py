@@ -17,6 +17,7 @@ import pytest
 
 from ratioscope import __version__
 from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise, summary_json
@@ -138,6 +139,19 @@ def test_explain_lists_metrics_algorithms_and_the_format(ratioscope: Ratioscope)
 
 def test_the_version_is_printed(ratioscope: Ratioscope) -> None:
     assert ratioscope("--version").succeeded() == f"ratioscope {__version__}\n"
+
+
+def test_lab_prints_every_experiment_as_text_and_as_json(ratioscope: Ratioscope) -> None:
+    listed = json.loads(ratioscope("lab", "--json").succeeded())
+    assert listed["schema_version"] == SCHEMA_VERSION
+    assert [each["experiment"] for each in listed["experiments"]] == [*EXPERIMENTS]
+    for name, of in EXPERIMENTS.items():
+        found = json.loads(ratioscope("lab", name, "--json").succeeded())
+        assert list(found) == ["schema_version", "experiment", "claim", "source", "at", "numbers", "values", "says"]
+        assert set(found["numbers"]) == {number.key for number in of.numbers}
+        assert found["says"] in " ".join(ratioscope("lab", name).succeeded().split())
+    found = json.loads(ratioscope("lab", "one_token", "rho_k=1", "rho=1", "--json").succeeded())
+    assert found["numbers"]["khat"] is None, "the weights are all alike"
 
 
 @pytest.mark.parametrize("run", ["finished", "lean", "empty"])
