@@ -1,8 +1,8 @@
 """The user's own tags and notes on runs, and on steps of a run.
 
 Runs are never written to: annotations are kept in the user's data folder, one small file per run, found by the run's
-folder, and nobody else reads them; in a folder that is a group's, its people do. Text is kept as it was typed and must
-be escaped like the text of a log.
+folder, and nobody else reads them, but for notes on steps in a report that is passed on; in a folder that is a group's,
+its people do. Text is kept as it was typed and must be escaped like the text of a log.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.contributions import STAND_INS, contributions_sentence
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.annotations import LONGEST_PIN, annotation_of, write_annotation
+from ratioscope.dashboard.annotations import LONGEST_PIN, MOST_PINS, annotation_of, write_annotation
 from ratioscope.dashboard.components.blocks import say
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.components.sequence_reader import short_reader
@@ -96,9 +96,12 @@ def _note(opened: Opened, step: int) -> None:
         except OSError as error:
             st.session_state[failed] = safe(error)
 
+    full = step not in noted and len(noted) >= MOST_PINS
+    hint = "drawn as a line in every chart over the steps, and in reports"
     st.text_input(
-        "Your note on this step", noted.get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save,
-        placeholder="drawn as a line in every chart over the steps, and in reports", icon=":material/push_pin:",
+        "Your note on this step", noted.get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save, disabled=full,
+        placeholder=f"{MOST_PINS} steps have a note: empty one of them first" if full else hint,
+        icon=":material/push_pin:",
     )  # fmt: skip
     if failed in st.session_state:
         st.error("The note could not be saved.", icon=":material/error:")

@@ -16,7 +16,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.tokens.contributions import contributions, contributions_sentence
 from ratioscope.analysis.tokens.reader import read_sequence
 from ratioscope.analysis.tokens.search import next_response, reward_halves
-from ratioscope.dashboard.annotations import Annotation, annotation_of, write_annotation
+from ratioscope.dashboard.annotations import MOST_PINS, Annotation, annotation_of, write_annotation
 from ratioscope.dashboard.components import token_strip
 from ratioscope.dashboard.components.token_colours import COLOURINGS, classes, legend
 from ratioscope.dashboard.roots import serve_from
@@ -274,6 +274,8 @@ def test_a_note_on_a_step_keeps_what_was_written_meanwhile(
     write_annotation(served / "here", Annotation(("mine",)).pinned(5, "later"))
     at.text_input(key="pin-here-3").set_value("look").run()
     assert annotation_of(served / "here") == Annotation(("mine",), pins=((3, "look"), (5, "later")))
+    write_annotation(served / "here", Annotation(pins=tuple((step, "x") for step in range(10, 10 + MOST_PINS))))
+    assert at.run().text_input(key="pin-here-3").disabled, "one more would push the last one out"
 
 
 def test_a_step_that_is_not_there_opens_nothing(served: Path) -> None:
