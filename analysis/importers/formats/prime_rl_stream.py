@@ -22,8 +22,8 @@ from ratioscope.analysis.importers.formats.traces import (
     DECIMALS,
     LISTS,
     Told,
+    episode_group,
     failed,
-    group_of,
     leaf_paths,
     list_of,
     told,
@@ -359,7 +359,7 @@ class _Batch:
                 traces = episode.get("traces") or []
                 left += self._told(episode, [each for each in traces if str(each.get("id")) not in self.ledger.ships])
                 if episode and not traces:  # it failed before there was one
-                    group = self.groups.of(group_of(episode, {}))
+                    group = self.groups.of(episode_group(episode, {}))
                     self.found.append(without_empty({"group_id": group, **without_trace(episode)}))
         for one in left:
             self.found.append(without_empty(self._row(one) | {"dropped": self._why(one)}, None, one.messages))

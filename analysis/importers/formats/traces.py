@@ -148,7 +148,7 @@ def told(episode: Mapping[str, Any]) -> list[Told]:
             row, tokens = fitting(schema.SEQUENCES, sequence_of(branch, episode)), branch.tokens()
             if tokens is not None and row.get("behavior_version_min") is not None:
                 tokens["behavior_version"] = np.full(len(tokens["token_id"]), row["behavior_version_min"], np.int32)
-            group = group_of(episode, trace)
+            group = episode_group(episode, trace)
             ids, places = branch.token_ids, branch.messages_of_tokens
             hash(group)
             messages = [fitting(schema.MESSAGES, message) for message in messages_of(branch)]
@@ -250,7 +250,7 @@ def messages_of(branch: Branch) -> Iterator[dict[str, Any]]:
         position += size if sampled else 0
 
 
-def group_of(episode: Mapping[str, Any], trace: Mapping[str, Any]) -> Any:
+def episode_group(episode: Mapping[str, Any], trace: Mapping[str, Any]) -> Any:
     """What the responses of a prompt have in common: the episode's group, else the task."""
     group = at(episode, "group", "id")
     if group is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.formats.traces import DECIMALS, group_of, told, without_trace
+from ratioscope.analysis.importers.formats.traces import DECIMALS, episode_group, told, without_trace
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (
@@ -107,7 +107,7 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
                 row = {"group_id": groups.of(one.group), **one.row}
                 found.append(responses.without_empty(row, one.tokens, one.messages))
             if not episode.get("traces") and episode.get("ok") is False:
-                group = groups.of(group_of(episode, {}))
+                group = groups.of(episode_group(episode, {}))
                 found.append(responses.without_empty({"group_id": group, **without_trace(episode)}))
     if found:
         yield responses.step(0, found)
