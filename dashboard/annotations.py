@@ -57,7 +57,7 @@ def read_annotations(folders: Iterable[Path]) -> dict[Path, Annotation]:
     for folder in folders:
         place = _place(folder)
         if place.name in written:
-            with suppress(OSError, ValueError, KeyError, TypeError):
+            with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
                 found[folder] = _annotation(json.loads(place.read_text(encoding="utf-8")))
     return found
 

@@ -339,7 +339,8 @@ def letters_of(order: Sequence[int], apart: Sequence[Pair]) -> Mapping[int, str]
         columns = [column for column in columns if not any(column < other for other in columns)]
         columns = [column for place, column in enumerate(columns) if column not in columns[:place]]
     columns.sort(key=lambda column: sorted(map(order.index, column)))
-    named = [(chr(ord("a") + number % 26), column) for number, column in enumerate(columns)]
+    # Beyond z with a mark, so that no letter has two meanings.
+    named = [(chr(ord("a") + number % 26) + "′" * (number // 26), column) for number, column in enumerate(columns)]
     return {place: "".join(letter for letter, column in named if place in column) for place in order}
 
 

@@ -76,12 +76,12 @@ def compute(m: float, n: float, max_lag: float, gamma: float, sigma: float) -> V
     mean_length = 1 / (1 - gamma)
     fits = longest_queue(every, gamma, int(max_lag))
     if share == 0:
-        advice = f"Every response is older than {show(max_lag)} updates: nothing is left."
+        advice = f"Every response is older than max_lag {show(max_lag)}: nothing is left."
     elif share > 1 - FEW:
-        advice = f"Hardly a response is older than {show(max_lag)} updates."
+        advice = f"Hardly a response is older than max_lag {show(max_lag)}."
     else:
         advice = (
-            f"Dropping what is older than {show(max_lag)} updates keeps {in_percent(share)} of the responses, "
+            f"Dropping what is older than max_lag {show(max_lag)} keeps {in_percent(share)} of the responses, "
             + f"{show(lengths / share)} tokens long instead of {show(mean_length)}."
         )
     if share <= 1 - FEW and fits >= 0:

@@ -141,7 +141,8 @@ def compute(algorithm: float, m: float, step: float, r2: float, second: float, t
         verdict = f"By step {STEPS} the best arm has {in_percent(end[2])}"
     else:
         verdict = f"By step {STEPS} arm {likeliest + 1} has {in_percent(end[likeliest])}, the wrong one"
-    source = "on the first data only" if m >= STEPS else f"with new data every {show(m)} steps"
+    often = "every step" if m < 2 else f"every {show(m)} steps"
+    source = "on the first data only" if m >= STEPS else f"with new data {often}"
     return {
         "steps": [1.0 * at for at in range(0, STEPS + 1, 4)],
         "one": [path[at][0] for at in range(0, STEPS + 1, 4)],

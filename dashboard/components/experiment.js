@@ -223,7 +223,7 @@ class Frame {
     this.svg.onpointermove = event => this.onMove(event)
     this.svg.onpointerleave = () => { this.at = null; this.readout() }
     this.svg.onpointerdown = event => this.onGrab(event)
-    this.svg.onpointerup = () => {
+    this.svg.onpointerup = this.svg.onpointercancel = () => {
       if (this.held) screen.reportSoon()
       this.held = null
     }

@@ -86,7 +86,7 @@ def _content(opened: Opened, step: int) -> None:
 
 def _note(opened: Opened, step: int) -> None:
     """The user's note on the step."""
-    folder, key, failed = opened.run.folder, f"pin-{opened.run_id}-{step}", "pin-failed"
+    folder, key, failed = opened.run.folder, f"pin-{opened.run_id}-{step}", f"pin-failed-{step}"
     noted = dict(annotation_of(folder).pins)
 
     def save() -> None:
