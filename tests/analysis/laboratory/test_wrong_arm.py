@@ -36,7 +36,7 @@ def _of_the_trainer(
     return [float(part) for part in -logits.grad]
 
 
-@pytest.mark.parametrize(("place", "name"), enumerate(lab.ALGORITHMS))
+@pytest.mark.parametrize(("place", "name"), list(enumerate(lab.ALGORITHMS)))
 def test_the_gradient_is_the_trainers(place: int, name: str) -> None:
     given = {"epsilon_low": 0.6, "epsilon_high": 2.0} if place == 2 else {}
     random = np.random.default_rng(place)
