@@ -103,6 +103,8 @@ def _note(opened: Opened, step: int) -> None:
         placeholder=f"{MOST_PINS} steps have a note: empty one of them first" if full else hint,
         icon=":material/push_pin:",
     )  # fmt: skip
+    if noted.get(step):
+        st.caption("Noted. The charts show it when this is closed.")
     if failed in st.session_state:
         st.error("The note could not be saved.", icon=":material/error:")
         st.text(st.session_state[failed])
