@@ -9,18 +9,22 @@ from ratioscope.analysis.linter.check import CHECKS
 MOST_RANGES = 12
 
 
-def log_verdict(remarks: Sequence[Finding]) -> str:
-    """How many checks passed, and what is broken first; the text may quote the log."""
-    problems = doubts(remarks)
-    counts = counted_outcomes(remarks)
-    if problems:
+def log_headline(remarks: Sequence[Finding]) -> str:
+    """Whether a log can be trusted, and how many checks passed."""
+    opening = "No check found a problem in this log"
+    if problems := doubts(remarks):
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
         opening = "This log cannot be trusted as it is" if grave else "Use this log with care"
-        more = f" And {len(problems) - 1} more." if len(problems) > 1 else ""
-        return f"{opening}: {counts}. {problems[0].sentence}{more}"
-    if mostly_unknown(remarks):
-        return f"Whether this log can be trusted is unknown: {counts}."
-    return f"No check found a problem in this log: {counts}."
+    elif mostly_unknown(remarks):
+        opening = "Whether this log can be trusted is unknown"
+    return f"{opening}: {counted_outcomes(remarks)}."
+
+
+def log_verdict(remarks: Sequence[Finding]) -> str:
+    """The headline, and what is broken first; the text may quote the log."""
+    problems = doubts(remarks)
+    more = f"And {len(problems) - 1} more." if len(problems) > 1 else ""
+    return " ".join(filter(None, (log_headline(remarks), *(problem.sentence for problem in problems[:1]), more)))
 
 
 def doubts(remarks: Iterable[Finding]) -> list[Finding]:

@@ -47,7 +47,7 @@ def check(
     from ratioscope.analysis.findings.limits import limits_of, moved_limits, refuse_own
     from ratioscope.analysis.findings.logged import logged
     from ratioscope.analysis.linter import lint, remarks_json, remarks_text
-    from ratioscope.analysis.linter.verdict import log_verdict, nothing_checked
+    from ratioscope.analysis.linter.verdict import log_headline, nothing_checked
 
     found = opened(run)
     if refuse_run_limits and not thresholds:
@@ -64,7 +64,7 @@ def check(
         }
         say_json(contents | {"remarks": remarks_json(remarks)})
     else:
-        print_wrapped("\n".join(filter(None, (remarks_text(remarks), log_verdict(remarks), note))))
+        print_wrapped("\n".join((*filter(None, (log_headline(remarks), note)), "", remarks_text(remarks))))
     found_something = any(remark.severity >= Severity[fail_on.upper()] for remark in remarks)
     # A gate that could not look does not pass; a log of responses alone has no tokens to look at.
     of_responses = (log := logged(found)).has_rewards and not log.has_tokens

@@ -7,6 +7,7 @@ knowledge. `moment` says which moment of the ratio an estimate needs, and with t
 
 from ratioscope.catalogue import divergences, learning, theory, total_variation, weights
 from ratioscope.catalogue.thresholds import EPSILON, EPSILON_STALE, THRESHOLDS
+from ratioscope.catalogue.typeset import formula_text
 from ratioscope.metric import MOST_RELIANCE, MOST_SPREAD, Metric, Moment
 from ratioscope.sources import SOURCES, titled
 
@@ -25,7 +26,7 @@ def explain(key: str) -> str:
         f"{entry.title} ({entry.key})",
         "",
         entry.definition,
-        f"  formula   {entry.formula}",
+        f"  formula   {formula_text(entry.formula)}",
         f"  source    {titled(entry.source)}",
     ]
     for label, text in (("unit", entry.unit), ("better", entry.better), ("read", entry.reading), ("do", entry.remedy)):

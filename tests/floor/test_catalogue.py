@@ -12,6 +12,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE, ENTRIES, THRESHOLDS, explain
+from ratioscope.catalogue.typeset import formula_text
 from ratioscope.dashboard.theme import PALETTE
 from ratioscope.metric import KHAT_LIMIT, Grain, Metric, Moment, khat_limit
 from ratioscope.notes import Kind
@@ -129,10 +130,40 @@ def test_few_samples_are_never_an_error(moment: Moment, n: int) -> None:
 @every_metric
 def test_every_metric_can_be_explained(metric: Metric) -> None:
     text = explain(metric.key)
-    for part in (metric.title, metric.key, metric.definition, metric.formula, titled(metric.source), metric.reading):
+    for part in (
+        metric.title,
+        metric.key,
+        metric.definition,
+        formula_text(metric.formula),
+        titled(metric.source),
+        metric.reading,
+    ):
         assert part in text
     assert ("unreliable when" in text) == (metric.moment is Moment.SECOND)
     assert metric.remedy in text and metric.unit in text
+    assert not set(text) & set("\\{}"), "a terminal draws no LaTeX"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("u_k", "½ mean |ρₖ₊₁ − ρₖ|"),
+        ("s_k_version_bounded", "mean (e^(b'−b) − ρₖ)⁺"),
+        ("ess_seq", "(ΣW)²/(nΣW²)"),
+        ("effective_groups", "(Σ_g N_g)² / Σ_g N_g²"),
+        ("khat_token", "k̂ of a generalised Pareto fit to the largest weights"),
+        ("kl_to_initial", "mean (e^ℓ − 1 − ℓ), ℓ = log π₀/πₖ"),
+        ("update_penalty", "(2γ‖A‖_∞)/(1 − γ)² Uₖᵞ"),
+    ],
+)
+def test_a_formula_means_the_same_as_text(key: str, text: str) -> None:
+    assert formula_text(ENTRIES[key].formula) == text
+
+
+@pytest.mark.parametrize("latex", [r"\unheard x", "x}"])
+def test_a_formula_that_cannot_be_read_is_an_error(latex: str) -> None:
+    with pytest.raises(ValueError, match=r"formula|no text"):
+        formula_text(latex)
 
 
 def test_thresholds_say_where_they_come_from() -> None:
