@@ -178,9 +178,9 @@ def brought_by(lines: Sequence[str]) -> set[str]:
 
 
 def commands_of_readme() -> list[str]:
-    """As they stand there, on a run and a source that are there."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"^(ratioscope [^#\n]+?) *(?:#.*)?$", text, re.MULTILINE)
+    """As they stand there and in the guide, on a run and a source that are there."""
+    text = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in ("README.md", "docs/guide.md"))
+    found = dict.fromkeys(re.findall(r"^(ratioscope [^#\n]+?) *(?:#.*)?$", text, re.MULTILINE))
     known = typer.main.get_command(cli.app).commands.keys() - SERVERS
     lines = [line for line in found if line.split()[1] in known]
     for theirs, ours in OF_THE_READER.items():

@@ -39,12 +39,41 @@ def texts() -> Iterator[tuple[str, str]]:
         yield from ((f"{path.relative_to(ROOT)}:{number}", line) for number, line in enumerate(lines, start=1))
 
 
-def shown(path: Path) -> Iterator[tuple[str, str]]:
-    """The strings of a module that are not docstrings."""
+LONGEST = 25
+"""Words of a sentence that is read once; lists are divided by semicolons, and each part counts for itself."""
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.?!;])\s+|\n", text)
+
+
+def test_no_sentence_on_a_page_or_in_a_terminal_is_long() -> None:
+    """Strings that are put together while the program runs are held by tests/analysis/diagnosis/test_sample_runs.py."""
+    paths = (
+        path for package in ("analysis", "dashboard", "ratioscope/catalogue") for path in (ROOT / package).rglob("*.py")
+    )
+    queries = re.compile(r"\b(select|from|where)\b .* \b(from|where|as|by)\b")
+    found = [
+        f"{where}: {len(said.split())} words: {said}"
+        for path in paths
+        for where, text in whole(path)
+        if not queries.search(text)
+        for said in sentences(text)
+        if len(said.split()) > LONGEST and "importers/formats" not in where
+    ]
+    assert found == [], "\n".join(found)
+
+
+def whole(path: Path) -> Iterator[tuple[str, str]]:
+    """The strings of a module that are not docstrings, each with its inserted values as one word."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    said |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.JoinedStr):
+            of = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield f"{path.relative_to(ROOT)}:{node.lineno}", "".join(map(str, of))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
             yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
 
 
@@ -53,7 +82,7 @@ def test_percent_stands_beside_its_number() -> None:
     paths = (
         path for package in ("analysis", "dashboard", "ratioscope/catalogue") for path in (ROOT / package).rglob("*.py")
     )
-    found = [where for path in paths for where, text in shown(path) if re.search(r"\d %(?![\w({])", text)]
+    found = [where for path in paths for where, text in whole(path) if re.search(r"\d %(?![\w({])", text)]
     assert found == [], "\n".join(found)
 
 

@@ -141,5 +141,5 @@ def replay_sentence(logged: "pd.Series[float]", replayed: "pd.Series[float]") ->
         return "Replayed on the logged log-probs, the stated gate stops what the log says was stopped."
     return (
         f"Replayed on the logged log-probs, the stated gate stops a share of the tokens up to {percent(apart.max())} "
-        f"away from the logged one (step {apart.idxmax()}): the log's mask and the stated rule do not match."
+        f"away from the logged one (step {apart.idxmax()}). The log's mask and the stated rule do not match."
     )

@@ -15,7 +15,6 @@ from ratioscope.analysis.compare.wording import (
     MORE_SEEDS,
     MOST_LISTED,
     by_how_much,
-    capital,
     lowered,
     margin_words,
     measured,
@@ -23,7 +22,7 @@ from ratioscope.analysis.compare.wording import (
     some,
     under,
 )
-from ratioscope.analysis.findings.numbers import bracketed
+from ratioscope.analysis.findings.numbers import bracketed, capital
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 

@@ -64,8 +64,3 @@ def some(items: Iterable[str], separator: str = ", ", most: int = MOST_LISTED) -
 def lowered(title: str) -> str:
     """A metric's title inside a sentence: abbreviations keep their capitals."""
     return title if title[:2].isupper() else title[:1].lower() + title[1:]
-
-
-def capital(text: str) -> str:
-    """With a capital, for text that begins with a word of ours: names from logs are left as they are."""
-    return text[:1].upper() + text[1:]

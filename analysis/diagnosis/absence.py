@@ -79,8 +79,8 @@ def _nothing_asked(evidence: RunEvidence) -> Finding | None:
         evidence,
         "No step has a number that a rule looks at. Nothing can be said of the run's health.",
         tuple(values.index),
-        "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged: that none "
-        "of them found anything says nothing about the run.",
+        "Rules look at ratios, ages, masks, advantages, entropies and rewards, and none of these is logged. No finding "
+        "does not mean a healthy run.",
         f"Log {_log_probs(evidence)}, or at least the rewards.",
         Number("tokens", float(values["n_tokens"].sum())),
     )
@@ -112,7 +112,7 @@ def run_has_diverged(evidence: RunEvidence) -> Finding | None:
         return _finding(
             evidence,
             f"The reward is not finite, or missing, from step {first} to the end ({n} step{'s' * (n > 1)}), while the "
-            "policy's numbers are there: responses are no longer scored.",
+            "policy's numbers are there. Responses are no longer scored.",
             steps,
             "A reward comes from outside of the policy: its function or its judge fails, and without it nothing is "
             "learned.",

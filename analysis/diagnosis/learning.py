@@ -126,9 +126,9 @@ def entropy_has_collapsed(evidence: RunEvidence) -> Finding | None:
         else f"The policy has become more deterministic{'' if isnan(gain) else ' without a better reward'}: "
         "it explores less.",
         do="If learning stalls: "
-        + ("raise the upper clip bound (clip-higher), " if evidence.setup.has_upper_bound else "")
-        + "add an entropy bonus or a KL penalty"
-        + ("." if evidence.setup.offline else ", or raise the temperature and log the log-probs at that temperature."),
+        + ("raise the upper clip bound (clip-higher), or " if evidence.setup.has_upper_bound else "")
+        + "add an entropy bonus or a KL penalty."
+        + ("" if evidence.setup.offline else " Or raise the temperature, and log the log-probs at that temperature."),
         source="S4 5.4.2 (DAPO, decoupled clip); S3 B.3",
         limit=limit,
     )

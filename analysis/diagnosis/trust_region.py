@@ -64,7 +64,7 @@ def trust_region_is_infeasible(evidence: RunEvidence) -> Finding | None:
         # In few of the states, or where nobody says that the loss clips around 1, nothing need be wrong.
         severity=Severity.WARNING if gate and found["infeasible_low"].median() > _MANY else Severity.NOTICE,
         sentence=f"No policy is within ε/2 = {epsilon / 2:g} of all versions in {at_least}{percent(share.mean())} of "
-        f"the states ({versions:.0f} versions a step): no policy satisfies a clip around 1 there.",
+        f"the states ({versions:.0f} versions a step). No policy satisfies a clip around 1 there.",
         metric=PPO,
         steps=steps_of(share),
         numbers=(

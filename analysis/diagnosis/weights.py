@@ -116,7 +116,7 @@ def sequences_are_a_trap(evidence: RunEvidence) -> Finding | None:
             f"{share_text(trap, evidence)}, where weights of tokens leave "
             if (trap < limit).any()
             else "The products of the token ratios spread so far that a step has too few responses to show it "
-            f"{share_text(trap, evidence)}: the {percent(trap.median())} that seem effective (median) prove nothing. "
+            f"{share_text(trap, evidence)}. The {percent(trap.median())} that seem effective (median) prove nothing. "
             "Weights of tokens leave "
         )
         + f"{percent(values['ess_token'].loc[trap.index].median())} of the tokens.",

@@ -148,18 +148,18 @@ def recommendation(
     opening = "Whether a clip around 1 can be met is unknown" if isnan(infeasible_share) else need[infeasible_share > 0]
     limit = epsilon_stale / 2
     if staleness > limit:
-        reason = f"staleness is {staleness:.2g}, above {limit:g}, and its bounds tighten by themselves on stale samples"
+        reason = f"Staleness is {staleness:.2g}, above {limit:g}, and its bounds tighten by themselves on stale samples"
     elif large_vocabulary:
-        reason = "in a large vocabulary its additive bounds let unlikely tokens move"
+        reason = "In a large vocabulary its additive bounds let unlikely tokens move"
     else:
-        reason = (
-            f"staleness is {staleness:.2g}, at most {limit:g}, and it is the simpler method: it needs no old policy"
+        simpler = (
+            f"Staleness is {staleness:.2g}, at most {limit:g}, and it is the simpler method: it needs no old policy"
         )
         return Recommendation(
-            "Method Two", "incremental_clip", f"{opening}; this one is centred at the current policy: {reason}."
+            "Method Two", "incremental_clip", f"{opening}; this one is centred at the current policy. {simpler}."
         )
     return Recommendation(
-        "Method One", "adaptive_clip", f"{opening}; this one is centred at the current policy: {reason}."
+        "Method One", "adaptive_clip", f"{opening}; this one is centred at the current policy. {reason}."
     )
 
 

@@ -19,7 +19,7 @@ from ratioscope.analysis.summary.intervals import LEVEL
 from ratioscope.metric import MOST_RELIANCE
 
 IN_SAMPLE = (
-    "In-sample, so no promise: the gain is measured on the very responses that the update was fitted to, where even an "
+    "In-sample, so no promise: the gain is measured on the responses that the update was fitted to. There even an "
     "update on pure noise seems to gain"
 )
 
@@ -112,7 +112,7 @@ def certificate_sentence(found: Certificate) -> str:
     )
     text += (
         f" In the median step the surrogate is {number(gain)}, the penalty for the update {number(update)} and for "
-        f"staleness {number(stale)}, in units of reward; returns differ by at most {number(gap)}."
+        f"staleness {number(stale)}, in units of reward. Returns differ by at most {number(gap)}."
     )
     if update + stale > _TRIFLE * gap:
         name, share = ("staleness", stale) if stale > update else ("the update", update)
@@ -158,7 +158,7 @@ def gains_sentence(found: pd.DataFrame) -> str:
     held, seen = _median(found["gain"]), _median(found["gain_in_sample"])
     return (
         f"Median improvement on prompts that the update did not see {number(held)}, on its own batch {number(seen)}, "
-        "in units of reward: the difference is what the update fitted of the noise."
+        "in units of reward. The difference is what the update fitted of the noise."
     )
 
 
@@ -191,9 +191,9 @@ def trust_region_sentence(found: Certificate) -> str:
         return ""
     allowed = allowed_distance(bound, horizon, gap)
     text = (
-        f"A trust region has to shrink like 1/T²: with responses of up to {number(horizon)} tokens, the "
-        f"finite-horizon penalty says something only if the new policy is within {number(allowed, digits=2)} of the "
-        "sampler in every state."
+        f"A trust region has to shrink like 1/T². With responses of up to {number(horizon)} tokens, the "
+        f"finite-horizon penalty means something only within {number(allowed, digits=2)} of the sampler in every "
+        "state."
     )
     largest = _median(terms["largest_distance"])
     if not isnan(largest):
@@ -204,7 +204,7 @@ def trust_region_sentence(found: Certificate) -> str:
         shortest, longest = terms["length"].min(), terms["length"].max()
         text += (
             f" Between steps with {number(shortest)} and with {number(longest)} tokens a response, the mean distance "
-            f"goes with the length to the power {power.value:.1f} ({power.low:.1f} to {power.high:.1f}); theory asks "
+            f"goes with the length to the power {power.value:.1f} ({power.low:.1f} to {power.high:.1f}). Theory asks "
             "for −2, a constant clip aims at 0. Both may also change with training."
         )
     return text

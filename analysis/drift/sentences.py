@@ -126,8 +126,8 @@ def triangle_sentence(facts: Facts) -> str:
         return "Neither the data nor the update has moved the policy."
     share = staleness / both
     return (
-        f"PPO's distance is {ppo / both:.0%} of U + S on average; staleness, which no update of this step can "
-        f"undo, makes up {share:.0%} of U + S."
+        f"PPO's distance is {ppo / both:.0%} of U + S on average. Staleness, which no update of this step can "
+        f"undo, makes up {share:.0%}."
     )
 
 
@@ -182,7 +182,7 @@ def feasibility_sentence(found: pd.DataFrame, epsilon: float) -> str:
             text = (
                 f"In {at_least}{percent(share.mean())} of the states two behavior versions are more than ε = "
                 f"{epsilon:g} apart (mean of {len(several)} steps, most {percent(share.max())}; largest distance "
-                f"{spread.max():.2g}): no policy is within ε/2 of both, and no policy satisfies a clip around 1 there."
+                f"{spread.max():.2g}). No policy is within ε/2 of both there, so none satisfies a clip around 1."
             )
         else:
             text = (

@@ -217,15 +217,15 @@ class Logged:
 
 
 RECOMPUTED = (
-    "Ratios are to logp_behavior_train, the sampling version as the training engine computes it, because the sampler's "
-    "own log-probabilities are not logged: the engine's part is not in them."
+    "Ratios are to logp_behavior_train, the sampling version as the training engine computes it: the sampler's own "
+    "log-probabilities are not logged. The engine's part is not in them."
 )
 NO_GROUPS = (
     "group_id is not logged: intervals are over responses instead of prompt groups, and too narrow where responses to "
     "one prompt are alike."
 )
 RAW = (
-    "The sampler's log-probabilities are raw, before temperature, top-k and top-p: with any of these they are not what "
+    "The sampler's log-probabilities are raw, before temperature, top-k and top-p. With any of these they are not what "
     "tokens were drawn with, and ratios contain the difference."
 )
 _MOST_NAMED = 3

@@ -119,3 +119,8 @@ def _fixed(value: float, decimals: int) -> str:
     """With so many decimals, never -0; rounded before the point where they are negative."""
     rounded = round(value, decimals) + 0.0
     return f"{rounded:,.{max(decimals, 0)}f}"
+
+
+def capital(text: str) -> str:
+    """With a capital, for text that begins with a word of ours: names from logs are left as they are."""
+    return text[:1].upper() + text[1:]

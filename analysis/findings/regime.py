@@ -16,7 +16,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, Concern, Control, Facts
 from ratioscope.analysis.findings.finding import Number
-from ratioscope.analysis.findings.numbers import of_log1p
+from ratioscope.analysis.findings.numbers import capital, of_log1p
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.catalogue import CATALOGUE
@@ -107,14 +107,14 @@ def _remedy(facts: Facts, setup: Setup) -> str:
         truncate = "truncate or mask large ratios" if facts.few_dominate else "shorten the responses"
         if setup.level == "sequence" and setup.weighted:
             return (
-                f"Weights of whole responses pay for it: {truncate}, truncate the product, or go over to weights of "
-                "tokens, whose bias is tolerable while total variation is small."
+                f"Weights of whole responses pay for it. {truncate.capitalize()}, truncate the product, or use "
+                "weights of tokens, whose bias is tolerable while total variation is small."
             )
         keep = "Keep token-level importance sampling" if setup.weighted else "Token-level importance sampling is enough"
         mask = "truncate or mask large ratios, and " if facts.few_dominate else ""
         return (
-            f"{keep}: its bias is tolerable while total variation is small; {mask}take no products over whole "
-            "responses."
+            f"{keep}: its bias is tolerable while total variation is small. "
+            f"{capital(f'{mask}take no products over whole responses')}."
         )
     return setup.correction
 
@@ -172,5 +172,5 @@ def _size(facts: Facts, setup: Setup) -> str:
         return f"Neither bias nor variance is large: {tv} and {chi2} in the median step."
     large = f"{chi2} in the median step, above {facts.limits.chi2:g}"
     if setup.weighted is False:
-        return f"Weights of whole responses would have a large variance, but this loss uses none: {large}."
-    return f"Variance is the concern, which a trust region does not see: {large}."
+        return f"Importance weights of whole responses would vary too much, but this loss uses none. {capital(large)}."
+    return f"Variance is the concern, which a trust region does not see. {capital(large)}."

@@ -124,8 +124,8 @@ def the_source(path: Path, name: str = "") -> FoundSource:
         raise RatioscopeError(f"{path}: the folder is empty.")
     known = ", ".join(dict.fromkeys(importer.title for importer in IMPORTERS))
     raise RatioscopeError(
-        f"{path}: none of the known formats is here ({known}); a mapping file describes any other Parquet, JSON, "
-        f"SQLite or Arrow files: ratioscope import --template {quote(str(path))} prints one to fill in."
+        f"{path}: none of the known formats is here ({known}). A mapping file describes any other Parquet, JSON, "
+        f"SQLite or Arrow files; ratioscope import --template {quote(str(path))} prints one to fill in."
     )
 
 

@@ -361,7 +361,7 @@ def _check_last_step(found: FoundSource, folder: Path, options: Options) -> None
     if now != then:
         raise RatioscopeError(
             f"{folder}: step {last} had {then:,} responses when it was imported and has {now:,} in "
-            f"{found.description.path} now; remove the folder and import again, and follow a source that is still "
+            f"{found.description.path} now. Remove the folder and import again; follow a source that is still "
             "written with --follow."
         )
 

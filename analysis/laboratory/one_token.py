@@ -260,8 +260,8 @@ EXPERIMENT = Experiment(
     claim="A clip around 1 stops old tokens before they have moved",
     source="S0 5.3 to 5.5, S3 figure 8",
     prose=(
-        "One token, sampled by an old policy. ρ_k is how much likelier the current policy π_k makes it, ρ the same of "
-        "the policy in training. PPO's clip looks at ρ against 1, so age alone can stop a token. Clips centred at ρ_k "
+        "One token, sampled by an old policy. The current policy π_k makes it ρ_k times as likely, the policy in "
+        "training ρ times. PPO's clip looks at ρ against 1, so age alone can stop a token. Clips centred at ρ_k "
         "limit the step instead: all by the same ε (adaptive), or in proportion to ρ_k (incremental). Drag the dots."
     ),
     formula=(

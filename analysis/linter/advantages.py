@@ -173,12 +173,12 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
     if not kind and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs at one end of {percent(shift)} of the responses whose tokens differ, "
-                       "and is one and the same on all others: it is shifted by one row.",
+                       "and is one and the same on all others. It is shifted by one row.",
                        Severity.CRITICAL, (estimated("share of these responses", shift),))]  # fmt: skip
     if relative and (~constant).mean() > _SOME:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs between the tokens of {percent((~constant).mean())} of the responses, "
-                       f"where its kind ({kind}) gives a response one: it is shifted, or of other rows.",
+                       f"where its kind ({kind}) gives a response one. It is shifted, or of other rows.",
                        Severity.CRITICAL, (estimated("share of the responses", (~constant).mean()),))]  # fmt: skip
     responses = responses.assign(reward=responses["reward"].astype(float))
     keys = [responses["step"], responses["group_id"]]
@@ -198,7 +198,7 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
     if not relative and (below := _best_below_second(responses)) > _NEARLY_ALL:
         return [_found(evidence, responses,
                        f"The best response has a smaller advantage than the second best one in {percent(below)} of the "
-                       "groups with one best response: the loss moves away from it.",
+                       "groups with one best response. The loss moves away from it.",
                        Severity.WARNING, (*numbers, estimated("share of these groups", below)))]  # fmt: skip
     if kind and not relative:
         return not_checked(f"The advantage is of a kind ({_plain(kind)}) that rewards alone do not give.")
@@ -209,14 +209,15 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
                        f"groups, where its kind ({kind}) tells them apart.", Severity.CRITICAL, numbers)]  # fmt: skip
     if relative and follows < FOLLOWS:
         return [_found(evidence, responses,
-                       "The advantage does not follow the rewards: it is of other responses, or group_id or reward is "
+                       "The advantage does not follow the rewards "
                        f"(correlation {follows:.2f} inside {len(signal):,} groups, where its kind, {kind}, gives about "
-                       "1).", Severity.CRITICAL, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
+                       "1). It is of other responses, or group_id or reward is.",
+                       Severity.CRITICAL, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
     if not kind and abs(follows) < _UNRELATED and _is_centred(responses[constant]) > _NEARLY_ALL:
         return [_found(evidence, responses,
                        "The advantages add up to 0 inside groups, so they compare their responses, and do not follow "
-                       f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups): they are of other "
-                       "responses, or the logged reward is not the one that they are made of.",
+                       f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups). They are of other "
+                       "responses, or made of another reward than the logged one.",
                        Severity.WARNING, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
     missing = _off_centre(evidence, responses) if kind in CENTRED else None
     if missing is not None:
@@ -281,7 +282,7 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
     if ((of.max() - of.min()) > _OFF_CENTRE * (1 + of.max().abs())).mean() > _MOST_OFF:
         return Finding(
             f"The advantages of {len(off):,} of {len(whole):,} groups do not add up to 0, and responses of equal "
-            "reward have different ones: group_id or reward is not what they are made of.",
+            "reward have different ones. They are made of another group_id or reward.",
             Severity.WARNING,
             "Log the group and the reward that advantages are computed from.",
             (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),
@@ -289,9 +290,8 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
             ("group_id", "reward"),
         )
     return Finding(
-        f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to "
-        "0, where their "
-        "kind makes them: responses of these groups are missing from the log, and what is left is a selection.",
+        f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to 0, where "
+        "their kind makes them. Responses of these groups are missing from the log, and what is left is a selection.",
         Severity.WARNING,
         "Log every response that was sampled; of those that the loss left out, say why in the column dropped.",
         (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),

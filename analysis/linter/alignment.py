@@ -242,7 +242,7 @@ def _shift(evidence: LogEvidence, column: str, by: int) -> Finding:
 def _undecided(evidence: LogEvidence, one: str, other: str, by: int) -> Finding:
     found = aligned_of(evidence)
     return Finding(
-        f"{one} is {_WORDS[by]} or {other} {_WORDS[-by]}, and no third column tells which of the two: their "
+        f"{one} is {_WORDS[by]} or {other} {_WORDS[-by]}, and no third column tells which of the two. Their "
         f"probabilities correlate {found.there[one, other]:.2f} one position apart and {found.here[one, other]:.2f} in "
         f"place{_sampled(evidence)}.",
         Severity.CRITICAL,
@@ -340,7 +340,7 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
         return [
             Finding(
                 "Responses of one group that begin with the same tokens have different log-probabilities there, in "
-                "every column: they do not answer one prompt, or the token ids are not those that were sampled.",
+                "every column. They do not answer one prompt, or the token ids are not those that were sampled.",
                 Severity.WARNING,
                 "Check group_id, position and token_id: a group is one prompt, and a row is the token that was drawn.",
                 tuple(estimated(f"share of repeated tokens whose {c} differs", known[c].varying) for c in sorted(off)),
@@ -412,7 +412,7 @@ def _of_each_pass(evidence: LogEvidence, column: str, right: str, drawn: Drawn) 
         return None
     random = "a quantised cache" if of_sampler else "dropout"
     return Finding(
-        f"{column} differs from pass to pass: inside one state repeated tokens have several values in "
+        f"{column} differs from pass to pass. Inside one state repeated tokens have several values in "
         f"{percent(drawn.varying)} of the cases, and the mean ratio is {ratio.mean():.2f} all the same.",
         Severity.NOTICE,
         f"Look for what is random in the {'sampler' if of_sampler else 'trainer'}'s forward pass: {random}, or kernels "
@@ -430,9 +430,8 @@ def _not_its_own(evidence: LogEvidence, column: str, drawn: Drawn, right: str) -
     repeated = share_repeated(evidence.sample, column)
     if repeated > REPEATED:
         said = (
-            f"{column} is one and the same for all tokens of a response ({percent(repeated)} of the "
-            "responses of several "
-            "tokens): it is a sum or a mean over the response, or a placeholder."
+            f"{column} is one and the same for all tokens of a response ({percent(repeated)} of the responses of "
+            "several tokens). It is a sum or a mean over the response, or a placeholder."
         )
         do = "Log one log-probability a token, not the response's."
     else:

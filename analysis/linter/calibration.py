@@ -85,9 +85,9 @@ def drawn_as_logged(evidence: LogEvidence) -> list[Finding]:
     why += f", as raw log-probabilities of a sampler with {stated} are" if stated else ""
     return [
         Finding(
-            f"Tokens were not drawn with logp_behavior: in shared states a token repeats in "
+            f"Tokens were not drawn with logp_behavior: {why}. In shared states a token repeats in "
             f"{percent(found.expected + found.excess)} of the cases, {more} than the {percent(found.expected)} it says "
-            f"(z {found.z:.0f}): {why}.",
+            f"(z {found.z:.0f}).",
             Severity.CRITICAL,
             _raw(evidence),
             numbers,

@@ -113,7 +113,7 @@ def _of_unknown_age(evidence: LogEvidence) -> Finding | None:
     if share <= COPIED_SHARE:
         return None
     return Finding(
-        f"{_B} equals {_C} to the last digit in {percent(share)} of {int(known.sum()):,} tokens: one value was written "
+        f"{_B} equals {_C} to the last digit in {percent(share)} of {int(known.sum()):,} tokens. One value was written "
         "as both, or one engine sampled and trained on the same weights. The age of the data, which would tell, is not "
         "logged.",
         Severity.WARNING,

@@ -35,7 +35,7 @@ def footers(evidence: LogEvidence) -> list[Finding]:
         return passed(f"The counts in the footers ({looked_at} file{'s' * (looked_at != 1)}) are those of the values.")
     return [
         Finding(
-            f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}: the "
+            f"The footers miscount the values that are not finite, by {hidden:,}, in {', '.join(sorted(columns))}. The "
             "files were changed after they were written, and the summary, which believes the footers, may be wrong.",
             Severity.CRITICAL,
             "Write changed tables with ratioscope.run_format.table_files.write_table_file, or without the old file's "

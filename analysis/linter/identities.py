@@ -75,12 +75,11 @@ def swapped(evidence: LogEvidence) -> list[Finding]:
     unsure = f" {rivals[0][0]} and {rivals[0][1]} would fit nearly as well." if rivals else ""
     return [
         Finding(
-            f"{pair[0]} and {pair[1]} seem to be exchanged: the distances between the columns fit their "
-            "names if these two "
-            f"change places, and are {number(factor)} × too large together as they are.{unsure}",
+            f"{pair[0]} and {pair[1]} seem to be exchanged. The distances between the columns fit their names if these "
+            f"two change places, and are {number(factor)} × too large together as they are.{unsure}",
             Severity.CRITICAL,
-            "Look at the order in which the columns are passed to the recorder: "
-            "sampler, the sampler's weights in the trainer, policy before the update, policy after it, reference.",
+            "Pass the columns to the recorder in their order: sampler, the sampler's weights in the trainer, policy "
+            "before the update, policy after it, reference.",
             numbers,
             evidence.all_steps,
             (*pair, *(column for rival in rivals for column in rival if column not in pair)),
@@ -162,9 +161,8 @@ def recomputed(evidence: LogEvidence) -> list[Finding]:
     )
     return [
         Finding(
-            "logp_behavior is the current policy computed anew, not what the sampler recorded: on tokens "
-            "of older versions "
-            f"it is {number(to_current)} from logp_current, where {against} (mean |difference|, at most 1).",
+            "logp_behavior is the current policy computed anew, not what the sampler recorded. On tokens of older "
+            f"versions it is {number(to_current)} from logp_current, where {against} (mean |difference|, at most 1).",
             Severity.CRITICAL,
             "Log what the sampler returned with the tokens, and train against it: a recomputed denominator hides the "
             "staleness from every ratio.",

@@ -119,7 +119,7 @@ def versions(evidence: LogEvidence) -> list[Finding]:
         remarks.append(
             Finding(
                 f"No token has its update's own version, and the {one_behind:,} tokens that are one version old have "
-                "the current policy's log-probabilities: the version numbers are off by one.",
+                "the current policy's log-probabilities. The version numbers are off by one.",
                 Severity.WARNING,
                 "Log the version before the update as policy_version, and number the sampler's weights the same way.",
                 (estimated("share of equal tokens one version back", equal / one_behind),),
@@ -237,9 +237,9 @@ def _changes_off(evidence: LogEvidence) -> list[Finding]:
             n = int(of["n"][edge])
             return [
                 Finding(
-                    f"behavior_version changes one token {words}: the token {'before' if words == 'late' else 'after'} "
-                    f"the change is as far from the policy ({number(at)} nats) as those on the other side "
-                    f"({number(outside)}), not as those on its own ({number(inside)}).",
+                    f"behavior_version changes one token {words}. The token {'before' if words == 'late' else 'after'} "
+                    f"the change is {number(at)} nats from the policy, as are those on the other side "
+                    f"({number(outside)}), not those on its own ({number(inside)}).",
                     Severity.WARNING,
                     _SHIFT_VERSIONS,
                     (estimated("responses with one change", n),),

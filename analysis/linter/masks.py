@@ -120,9 +120,8 @@ def _sides(evidence: LogEvidence) -> list[Finding]:
                 _side_remark(
                     evidence,
                     open_,
-                    f"{int(open_.sum()):,} of {int(must.sum()):,} tokens are beyond the bounds of the gate "
-                    "that the manifest "
-                    "states, in the direction of their advantage, and not marked as clipped.",
+                    f"{int(open_.sum()):,} of {int(must.sum()):,} tokens are beyond the bounds of the stated "
+                    "gate, in the direction of their advantage, and not marked as clipped.",
                     "Log clipped and clip_side from the mask that the loss used; if it used none, say so "
                     "in the manifest.",
                     ("clipped", "clip_side"),

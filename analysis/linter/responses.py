@@ -181,8 +181,7 @@ def response_mask(evidence: LogEvidence) -> list[Finding]:
     return [
         Finding(
             f"In {percent(equal)} of the groups all responses begin with one and the same token, where "
-            "logp_behavior says "
-            f"{percent(expected)}: these tokens were not drawn by the sampler.",
+            f"logp_behavior says {percent(expected)}. These tokens were not drawn by the sampler.",
             Severity.CRITICAL,
             "Apply the response mask before logging: rows are the tokens that the sampler drew.",
             numbers,
@@ -214,7 +213,7 @@ def padding(evidence: LogEvidence) -> list[Finding]:
         return [
             Finding(
                 f"All responses of a step have the same number of rows, and {percent(share)} end in one token that is "
-                "repeated up to that length: padding was logged as response tokens.",
+                "repeated up to that length. Padding was logged as response tokens.",
                 Severity.CRITICAL,
                 "Apply the response mask before logging: rows end with the token that ends the response.",
                 numbers,

@@ -73,7 +73,7 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
     if any("same weights" in number.label for number in measured):
         return passed("On the same weights the log-ratio does not follow the log-probability.", *measured)
     return passed(
-        "Under older versions the log-ratio is not a straight line in the log-probability; without tokens of the "
+        "Under older versions the log-ratio is not a straight line in the log-probability. Without tokens of the "
         "same weights, a temperature hidden by the staleness cannot be excluded.",
         *measured,
     )
@@ -157,23 +157,23 @@ def truncated_support(evidence: LogEvidence) -> list[Finding]:
         Finding(
             f"{'On the same weights' if fresh else 'Over all ages'} the mean ratio is {mean:.4f}"
             + (
-                ", beside a temperature, which leaves it at 1: "
+                ", beside a temperature, which leaves it at 1. "
                 if tempered
-                else f" since step {groups['step'].min()}, and tokens were drawn as logp_behavior says: "
+                else f" since step {groups['step'].min()}, and tokens were drawn as logp_behavior says. "
                 if lasting
-                else f" and {percent(1 - share_above)} of the log-ratios that differ from 0 are negative: "
+                else f" and {percent(1 - share_above)} of the log-ratios that differ from 0 are negative. "
             )
             + (
-                "the sampler rarely draws what its truncation leaves out, because it is smoothed."
+                "The sampler rarely draws what its truncation leaves out, because it is smoothed."
                 if smoothing
-                else "the sampler leaves tokens out, as top-k and top-p do, and renormalises; it kept "
-                f"{percent(mean)} of the mass."
+                else "The sampler leaves tokens out, as top-k and top-p do: it kept "
+                f"{percent(mean)} of the probability and renormalised."
             )
             + (f" The manifest states {stated}." if stated else " The manifest states no truncation."),
             # A truncation that the manifest states is no fault of the log; its cost is judged as by the diagnosis.
             Severity.NOTICE if stated and 1 - mean <= evidence.limits.missing_mass else Severity.WARNING,
             (f"Raise smoothing ({number(smoothing)} now)" if smoothing else "Apply the same truncation in the trainer")
-            + ", or sample without truncation; read the bounded staleness meanwhile, which truncation does not bias.",
+            + ", or sample without truncation. Until then read the bounded staleness, which truncation does not bias.",
             numbers,
             steps_with(groups.groupby("step").size()),
             ("logp_behavior", "logp_behavior_train" if evidence.total("n_train") else "logp_current"),

@@ -176,7 +176,7 @@ def _open_variance(facts: Facts) -> str:
         )
     if facts.concern is Concern.NEITHER and facts.n_infinite_chi2:
         return (
-            f"the exact χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, as the policy gives "
-            "probability to tokens that the sampler leaves out, so whether variance is large is unknown"
+            f"the exact χ² is infinite in {facts.n_infinite_chi2} of {facts.n_exact_chi2} steps, as the sampler leaves "
+            "out tokens of the policy, so variance cannot be measured"
         )
     return ""

@@ -150,6 +150,6 @@ def _answer(table: pd.DataFrame) -> str:
         interval = f" ({last['spread_low'] / one:.1f} to {last['spread_high'] / one:.1f})"
     return (
         f"Over the first {t} tokens the log of the product spreads {spread / one:.1f} ×{interval} as much as that "
-        f"of a token's ratio; independent tokens would give {np.sqrt(t):.1f} ×. "
-        f"The geometric mean spreads {number(spread / one / t)} × as much: it hides the growth, it does not remove it."
+        f"of a token's ratio. Independent tokens would give {np.sqrt(t):.1f} ×. "
+        f"The geometric mean spreads {number(spread / one / t)} × as much, which hides the growth."
     )

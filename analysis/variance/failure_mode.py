@@ -15,7 +15,7 @@ from ratioscope.analysis.drift.pairs import PAIRS, create_units
 from ratioscope.analysis.findings.facts import STALENESS, Concern, Facts, chi2_is_trusted
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number, of_log1p
+from ratioscope.analysis.findings.numbers import capital, number, of_log1p
 from ratioscope.analysis.findings.regime import log_chi2_of_responses, regime
 from ratioscope.analysis.findings.setup import UNKNOWN, Setup
 from ratioscope.analysis.findings.words import chi2_source, over_limit, tv_text
@@ -84,8 +84,8 @@ def _what_matters(facts: Facts, setup: Setup) -> str:
     if facts.concern is Concern.VARIANCE:
         size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
         if setup.weighted is False:
-            return f"{small_bias(facts)}. Importance weights would vary a lot, but this loss has none: {size}."
-        return f"Variance is the concern, which a trust region does not see: {size}."
+            return f"{small_bias(facts)}. Importance weights would vary a lot, but this loss has none. {capital(size)}."
+        return f"Variance is the concern, which a trust region does not see. {capital(size)}."
     return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 
 
@@ -93,13 +93,13 @@ def _doubted_chi2(facts: Facts) -> str:
     if facts.variance_is_open:
         return (
             f"In {facts.n_open_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on the largest ratio and "
-            "may be above its limit: such samples mostly underestimate it."
+            "may be above its limit. Such samples mostly underestimate it."
         )
     if facts.concern is Concern.NEITHER or facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
         return ""
     return (
         f"In {facts.n_doubtful_chi2} of {facts.n_chi2} steps the larger of both estimates of χ² (measured, or as the "
-        "tokens predict it) rests on the largest ratio: such samples mostly underestimate it."
+        "tokens predict it) rests on the largest ratio. Such samples mostly underestimate it."
     )
 
 

@@ -50,7 +50,7 @@ class Truncation:
         hard, loose = (float(self.caps.index[place]) for place in (0, -2))
         text = (
             f"Truncating the ratio of {what} at {hard:g} removes {number(bias.loc[hard])} of its mass, with a variance "
-            f"(mean v²) of {number(variance.loc[hard])}; at {loose:g} it removes {number(bias.loc[loose])}, with "
+            f"(mean v²) of {number(variance.loc[hard])}. At {loose:g} it removes {number(bias.loc[loose])}, with "
             f"{number(variance.loc[loose])}."
         )
         doubted = self.doubted("variance_proxy")

@@ -130,8 +130,8 @@ def explain(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A metric, an algorithm, a preset or setting of the trainer, a finding, a check, a cause, what a "
-            "framework logs, or format, metrics, algorithms, parts, presets, settings, findings, checks, causes, "
+            help="A metric, an algorithm, a preset or setting of the trainer, a finding, a check, a cause, a metric of "
+            "a framework; or a list: format, metrics, algorithms, parts, presets, settings, findings, checks, causes, "
             "thresholds.",
             autocompletion=completion.explained,
         ),

@@ -280,8 +280,8 @@ def _lines(opened: Opened) -> None:
     with st.popover("Lines", icon=":material/show_chart:", type="tertiary", key="lines"):
         st.select_slider(
             "Running mean over", state.SMOOTHING, value=1, key="mean", bind="query-params",
-            help="Steps, centred. The band behind it goes from the lowest to the highest of these steps; intervals and "
-            "marks are those of single steps and are not drawn then. 1: as logged.",
+            help="Steps, centred. The band behind it goes from the lowest to the highest of these steps. Intervals and "
+            "marks of single steps are not drawn then. 1: as logged.",
         )  # fmt: skip
         st.toggle(
             "Log scale", key="logy", bind="query-params", help="Values of 0 and less are not drawn on a log scale."

@@ -34,7 +34,7 @@ def required_chromium(what: str) -> str:
     path = find_chromium()
     if path is None:
         raise RatioscopeError(
-            f"{what} needs Chromium or Chrome, which is not on PATH: install it (on Debian: apt install chromium), or "
+            f"{what} needs Chromium or Chrome, which is not on PATH. Install it (on Debian: apt install chromium), or "
             "write .html and print that from any browser."
         )
     return path

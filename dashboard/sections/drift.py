@@ -293,8 +293,8 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     ]
     if found.terms["lower_estimate"].astype("boolean").any():
         caveat = (
-            "|A| is the largest advantage in each step's sample, of held-out groups the range of all rewards: a lower "
-            "estimate, and with the true range of rewards the penalties can only be larger."
+            "|A| is the largest advantage in each step's sample, of held-out groups the range of all rewards. This is "
+            "a lower estimate: with the true range of rewards the penalties can only be larger."
         )
         blocks.append(Paragraph(caveat, small=True))
     return blocks

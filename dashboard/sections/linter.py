@@ -51,7 +51,7 @@ def impossible(found: pd.DataFrame) -> list[Table]:
     )
     note = (
         "-∞ under the current or the new policy is a valid ratio of 0, and an infinite exact χ² is what a "
-        "truncated support gives; nothing is replaced."
+        "truncated support gives. Nothing is replaced."
     )
     head = ("Column", "Cause", "Values", "Share of rows")
     return [Table("Values that are not finite, by column and cause", head, rows, note)] if rows else []

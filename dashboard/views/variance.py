@@ -17,8 +17,8 @@ def probes(subject: Subject) -> None:
         return
     draw(variance.probes_table(variance.probes(subject)))
     say(
-        "A probe estimates the true gradient from fresh on-policy samples and the algorithm's own one several "
-        "times, on other prompts, and so tells bias from variance. The built-in trainer makes them with the "
+        "A probe estimates the true gradient from fresh on-policy samples, and the algorithm's own one several "
+        "times on other prompts. So it tells bias from variance. The built-in trainer makes them with the "
         "setting probe_every; other training loops hand them to RunRecorder.record_step as probes."
     )
     st.code("ratioscope train sync_interval probe_every=10 probe_batches=8", language="shell")

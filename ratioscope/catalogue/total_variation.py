@@ -142,7 +142,7 @@ ENTRIES = (
         symbol=r"S_k^{\mathrm{engine}+}",
         formula=r"\mathrm{mean}\,(1-e^{b'-b})^{+}",
         definition="Total variation between the sampling version as the training engine computes it and as the sampler drew "
-        "from it, from ratios below 1: each term lies in [0, 1].",
+        "from it, from ratios below 1. Each term lies in [0, 1].",
         source="S0 7.2; docs/metrics.md, identities",
         reading="The part of staleness that fresher weights cannot remove: precision, kernels, decoding transforms.",
         remedy="Align precision and decoding of both engines, or take the sampler's log-probs as the denominator.",

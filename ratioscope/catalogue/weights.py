@@ -71,8 +71,8 @@ ENTRIES = (
             formula=r"\hat k\text{ of a generalised Pareto fit to the largest weights}",
             definition=f"Tail index of the {what}: moments up to 1/k exist.",
             source="Vehtari et al., Pareto-smoothed importance sampling",
-            reading="Below 0.5 good, 0.5 to 0.7 usable, 0.7 to 1 unreliable, above 1 meaningless for means of the ratio; "
-            "means of its square are unreliable from 0.35.",
+            reading="Below 0.5 good, 0.5 to 0.7 usable, 0.7 to 1 unreliable, above 1 meaningless for means of the ratio. "
+            "Means of its square are unreliable from 0.35.",
             remedy=TRUNCATE,
             better="lower",
             grain=grain,
@@ -154,8 +154,8 @@ ENTRIES = (
             definition=f"Standard deviation of the prompt groups' {words}, as a share of its mean; 0 where the standard "
             "error is at most a tenth of it.",
             source="docs/metrics.md, uncertainty",
-            reading=f"Above 1.3 in more than a tenth of a run's steps, {of} rest on the few groups that were drawn: in "
-            "all steps they are marked as unreliable.",
+            reading=f"Above 1.3 in more than a tenth of a run's steps, {of} rest on the few groups that were drawn. They are "
+            "marked as unreliable in all steps.",
             remedy="More prompts per step, and a look at the groups that are far off.",
             better="lower",
             lowest=0.0,

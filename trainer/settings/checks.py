@@ -100,8 +100,8 @@ def _check_passes(config: TrainConfig) -> None:
         )
     if algorithm.gate in GATES and GATES[algorithm.gate].judged is Judged.STEP and config.epochs * minibatches == 1:
         raise RatioscopeError(
-            f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect: it is centred at the policy "
-            "before the update, which has not moved in the first pass; use at least 2 epochs or minibatches."
+            f"algorithm.epochs=1 leaves the clip of {algorithm.name} without effect. It is centred at the policy "
+            "before the update, which has not moved in the first pass. Use at least 2 epochs or minibatches."
         )
     alone = algorithm.has_critic or algorithm.advantage in ("reward_to_go", "greedy_baseline")
     if not alone and config.sampler.samples_per_prompt < 2:

@@ -54,7 +54,7 @@ one-sided test excludes that it is worse than the best by more; these tests are 
 
 **The baseline** is the setting that differs least from all others, of several the best, until another is chosen.
 
-**Probability of improvement**: $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
+**Probability of improvement**. $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021); from four seeds of each on.
 
 **IQM**, the interquartile mean, is the mean of the middle half of the seeds: one broken seed does not move it. With

@@ -309,7 +309,7 @@ def assumed(trainer: Any, folder: Path) -> list[str]:
         # First: whoever reads on must know it.
         said.insert(
             0,
-            f"This is the share of process 0 of {processes}, because a run at a URL has one writer: record into a "
+            f"This is the share of process 0 of {processes}, because a run at a URL has one writer. Record into a "
             "folder that all processes see, to have all of each batch.",
         )
     elif processes > 1:

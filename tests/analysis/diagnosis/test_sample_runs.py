@@ -16,6 +16,7 @@ from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.ratios import sentences as ratios
 from ratioscope.trainer.settings.ablation import plan
 from tests.making.samples import NAMES, RECORDED, SAMPLE_RUNS, TRAINED, end_of, run_of, summary_of
+from tests.test_words import LONGEST, sentences
 
 
 @cache
@@ -146,6 +147,13 @@ def test_every_set_of_findings_is_diagnosed() -> None:
 def test_findings_fire_on_runs_that_have_the_fault_and_are_silent_on_the_others(name: str) -> None:
     assert rules_of(name, Severity.WARNING) == WARNINGS.get(name, set())
     assert rules_of(name) == WARNINGS.get(name, set()) | NOTICES.get(name, set())
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_no_sentence_of_a_finding_is_long(name: str) -> None:
+    texts = [text for of in findings_of(name) for text in (of.sentence, of.why, of.do, of.sure)]
+    long = [said for text in texts for said in sentences(text) if len(said.split()) > LONGEST]
+    assert long == []
 
 
 @pytest.mark.parametrize("name", DIAGNOSED)

@@ -107,7 +107,7 @@ def test_a_run_with_one_version_a_step_is_feasible_without_any_exact_column() ->
 
 # infeasible share, staleness, large vocabulary: method, and what its reason says (S0's table, line by line).
 TABLE = (
-    (0.1, 0.3, False, "Method One", "staleness is 0.3"),
+    (0.1, 0.3, False, "Method One", "Staleness is 0.3"),
     (0.1, 0.3, True, "Method One", "cannot be met in some states"),
     (0.0, 0.01, True, "Method One", "large vocabulary"),
     (0.0, 0.01, False, "Method Two", "can be met here"),
