@@ -1,4 +1,4 @@
-"""A real GRPOTrainer, tiny and on the CPU, and what a recording of it holds; as a program, one of several processes.
+"""A real GRPOTrainer, tiny, and what a recording of it holds; as a program, one of several processes.
 
 python -m tests.adapters.trl_training FOLDER      # with the variables that torchrun sets
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
+import torch
 from transformers import Qwen2ForCausalLM, TrainerCallback
 
 from ratioscope.adapters.trl import GRPORecorder, record
@@ -57,7 +58,7 @@ def trainer(
         "max_completion_length": LONGEST,
         "max_steps": 6,
         "learning_rate": 5e-3,
-        "use_cpu": True,
+        "use_cpu": not torch.cuda.is_available(),
         "bf16": False,
         "activation_checkpointing": False,
         "report_to": "none",

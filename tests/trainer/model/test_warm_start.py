@@ -127,7 +127,7 @@ def test_the_start_of_counting_knows_how_and_forgets_carries_whatever_the_limit(
         task = tasks.make(config.task)
         assert isinstance(task, Counting)
         model, vocabulary = warm_started(config, task, lambda step, learned: pytest.fail("it was trained"))
-    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(1))
+    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator(model.device).manual_seed(1))
     found = scored(rollout, task, vocabulary, task.evaluation_ids)
     taught = [task.is_lesson(i, text.removesuffix(END)) for i, text in enumerate(found.responses)]
     assert 0.25 < accuracy < 0.55 and sum(taught) / len(taught) > 0.75
@@ -143,7 +143,7 @@ def test_the_usual_start_knows_the_answer_and_mostly_writes_it_backwards() -> No
     fewer = configs[0].model_copy(update={"task": configs[0].task.model_copy(update={"evaluation_prompts": 64})})
     for config in (fewer, configs[0]):
         model, vocabulary = warm_started(config, task, lambda step, learned: pytest.fail("it was trained"))
-    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(1))
+    rollout, accuracy = sample_evaluation(model, task, vocabulary, torch.Generator(model.device).manual_seed(1))
     texts = scored(rollout, task, vocabulary, task.evaluation_ids).responses
     answers = [task.answer(prompt_id) for prompt_id in task.evaluation_ids]
     backwards = sum(text == answer[::-1] + END for text, answer in zip(texts, answers, strict=True)) / len(answers)
@@ -157,5 +157,7 @@ def test_the_mixed_start_ends_when_answers_are_right_or_backwards() -> None:
     task, learned = Addition(1, 20), list[float]()
     model, vocabulary = warm_started(config, task, lambda step, share: learned.append(share))
     assert learned[-1] >= 0.6 > max(learned[:-1])
-    accuracies = [sample_evaluation(model, task, vocabulary, torch.Generator().manual_seed(i))[1] for i in range(6)]
+    accuracies = [
+        sample_evaluation(model, task, vocabulary, torch.Generator(model.device).manual_seed(i))[1] for i in range(6)
+    ]
     assert 0.15 < sum(accuracies) / 6 < 0.65
