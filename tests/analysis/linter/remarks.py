@@ -5,8 +5,18 @@ from pathlib import Path
 import pandas as pd
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.linter import Finding
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.linter import CHECKS, Finding
+from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run, open_run
+
+
+def asked(run: Run, *checks: str, limits: Limits = Limits()) -> list[Finding]:
+    """What some checks say of all rows: a quarter of the time that it takes to hear them all."""
+    with relations(run) as connection:
+        evidence = LogEvidence(run, connection, limits=limits)
+        return [remark for check in checks for remark in evidence.remarks(CHECKS[check])]
 
 
 def found(remarks: list[Finding]) -> dict[str, Severity]:
@@ -26,6 +36,12 @@ def problems(remarks: list[Finding]) -> set[str]:
 def the(remarks: list[Finding], check: str) -> Finding:
     """The only remark of a check."""
     (remark,) = (remark for remark in remarks if remark.rule == check)
+    return remark
+
+
+def answer(run: Run, check: str, limits: Limits = Limits()) -> Finding:
+    """The only remark of a check, which alone is asked."""
+    (remark,) = asked(run, check, limits=limits)
     return remark
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.linter import Finding
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
 
@@ -136,7 +137,7 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
 
 def remarks(folder: Path, loss: Loss, seed: int = 0) -> list[Finding]:
     run = open_run(write_run(folder, steps_of(loss, seed), algorithm=loss.algorithm))
-    return [remark for remark in lint(run) if remark.rule == "applied_loss"]
+    return asked(run, "applied_loss")
 
 
 @in_one_loop("name", {name: name for name in FAULTS})

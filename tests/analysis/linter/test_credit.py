@@ -11,6 +11,7 @@ from ratioscope.analysis.linter import Finding, lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter import credited
+from tests.analysis.linter.remarks import asked
 from tests.making.loops import in_one_loop
 
 NAMED = {"name": "grpo", "parts": {"advantage": "group_normalised"}}
@@ -23,7 +24,8 @@ def found(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> 
 
 
 def causes(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> set[str]:
-    return {remark.of_cause for remark in found(folder, fault, **how) if remark.rule == "credit"}
+    remarks = asked(open_run(credited.written(folder, fault, **how)), "credit")
+    return {remark.of_cause for remark in remarks if remark.severity}
 
 
 class Case(NamedTuple):
@@ -67,7 +69,8 @@ CONTROLS = {
 @in_one_loop("case", FAULTS)
 def test_a_fault_is_named_without_a_kind_and_with_one(tmp_path: Path, case: Case) -> None:
     for label, algorithm in (("unstated", None), ("named", NAMED)):
-        remarks = found(tmp_path / case.fault.__name__ / label, case.fault, algorithm=algorithm)
+        run = open_run(credited.written(tmp_path / case.fault.__name__ / label, case.fault, algorithm=algorithm))
+        remarks = [remark for remark in asked(run, "credit", "advantages") if remark.severity]
         named = [remark for remark in remarks if remark.rule == "credit"]
         assert [remark.of_cause for remark in named] == [case.cause]
         assert case.words in named[0].sentence + named[0].why

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ratioscope.analysis.linter import Finding, Outcome, lint
+from ratioscope.analysis.linter import Finding, Outcome
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.making.runs import Step, random_step, write_run
 
 _OTHERS = ("logp_behavior_train", "logp_new", "logp_reference", "entropy")
@@ -14,8 +15,7 @@ _OTHERS = ("logp_behavior_train", "logp_new", "logp_reference", "entropy")
 
 def of(folder: Path, change: Callable[[Step], Step], check: str, **manifest: object) -> list[Finding]:
     steps = [random_step(np.random.default_rng(k), k, groups=12, responses=4, longest=20) for k in range(2)]
-    remarks = lint(open_run(write_run(folder, map(change, steps), **manifest)))
-    return [remark for remark in remarks if remark.rule == check]
+    return asked(open_run(write_run(folder, map(change, steps), **manifest)), check)
 
 
 def test_responses_of_nothing_but_probability_1_are_placeholders(tmp_path: Path) -> None:

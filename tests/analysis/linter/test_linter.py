@@ -21,7 +21,7 @@ from ratioscope.notes import is_unreliable
 from ratioscope.run_format import schema
 from ratioscope.run_format.seals import sealed
 from tests.analysis.linter.damages import FAULTS, NAN, one_sequence
-from tests.analysis.linter.remarks import found, numbers, problems, rows, the
+from tests.analysis.linter.remarks import answer, asked, found, numbers, problems, rows, the
 from tests.cases.world import Shape, share, simulate
 from tests.cases.world import write as write_case
 from tests.making.faults import KEY, at, damage, everywhere, versions_off_by_one
@@ -140,7 +140,7 @@ def test_a_temperature_under_staleness_is_only_suspected(trained: Trained, tmp_p
         "tokens",
         lambda frame: versions_off_by_one(frame).assign(logp_behavior_train=None),
     )
-    remark = the(lint(open_run(folder)), "temperature")
+    remark = answer(open_run(folder), "temperature")
     assert remark.severity is Severity.NOTICE
     assert "suspected" in remark.sentence
     assert numbers(remark)["temperature ratio"] == pytest.approx(0.7, abs=1e-4)
@@ -179,7 +179,7 @@ def test_another_precision_is_an_engine_mismatch_and_nothing_else(trained: Train
 
 
 def test_float32_noise_on_policy_is_at_the_floor(trained: Trained) -> None:
-    remark = the(lint(open_run(trained("on-policy"))), "on_policy_ratio")
+    remark = answer(open_run(trained("on-policy")), "on_policy_ratio")
     assert remark.outcome is Outcome.PASSED
     assert 0 < numbers(remark)["largest ½ mean |ρ - 1| on the same weights"] < 1e-5
 
@@ -224,7 +224,7 @@ def test_counts_and_shares_are_those_of_the_rows(trained: Trained, tmp_path: Pat
     damaged = damage(trained("stale"), tmp_path / "run", "tokens", fault.change)
     tokens = rows(damaged)
     bad = tokens["logp_current"].isna()
-    remark = the(lint(open_run(damaged)), "invalid_values")
+    remark = answer(open_run(damaged), "invalid_values")
     assert numbers(remark) == {
         "rows": bad.sum(),
         "largest share of a step's rows": pytest.approx(bad.groupby(tokens["step"]).mean().max()),
@@ -238,11 +238,11 @@ def test_one_bad_row_among_many_is_not_critical(tmp_path: Path) -> None:
     behavior = -np.random.default_rng(0).exponential(1.0, n) - 0.01
     current = behavior.copy()
     current[:2] = np.nan
-    of_two = lint(open_run(write_run(tmp_path / "two", [plain_step(behavior, current)])))
+    of_two = open_run(write_run(tmp_path / "two", [plain_step(behavior, current)]))
     current[2] = np.nan
-    of_three = lint(open_run(write_run(tmp_path / "three", [plain_step(behavior, current)])))
-    assert found(of_two)["invalid_values"] is Severity.WARNING
-    assert found(of_three)["invalid_values"] is Severity.CRITICAL
+    of_three = open_run(write_run(tmp_path / "three", [plain_step(behavior, current)]))
+    assert answer(of_two, "invalid_values").severity is Severity.WARNING
+    assert answer(of_three, "invalid_values").severity is Severity.CRITICAL
 
 
 def test_tiny_log_probs_of_a_certain_policy_are_not_zero_filled(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_tiny_log_probs_of_a_certain_policy_are_not_zero_filled(tmp_path: Path) 
     behavior = np.where(rng.random(600) < 0.5, -0.0, -rng.exponential(1e-7, 600))
     sequence = np.repeat(np.arange(150), 4)
     step = plain_step(behavior, np.roll(behavior, 1), sequence=sequence, group=sequence // 5)
-    assert the(lint(open_run(write_run(tmp_path / "run", [step]))), "zero_filled").outcome is Outcome.PASSED
+    assert answer(open_run(write_run(tmp_path / "run", [step])), "zero_filled").outcome is Outcome.PASSED
 
 
 # Ranges, missing columns, empty runs ----------------------------------------------------------------------------------
@@ -285,35 +285,34 @@ def test_a_file_that_was_left_out_is_a_problem(trained: Trained, tmp_path: Path)
     folder = damage(trained("stale"), tmp_path / "run", "tokens", lambda frame: frame)
     torn = next((folder / "tokens").iterdir())
     torn.write_bytes(torn.read_bytes()[:50])
-    remark = the(lint(open_run(folder)), "files")
+    remark = answer(open_run(folder), "files")
     assert torn.name in remark.sentence
     assert remark.severity is Severity.WARNING
 
 
 def test_a_greedy_sampler_is_certain_by_definition(trained: Trained, tmp_path: Path) -> None:
     folder = damage(trained("stale"), tmp_path / "run", "tokens", at(everywhere, logp_behavior=0.0))
-    assert found(lint(open_run(folder)))["zero_filled"] is Severity.CRITICAL
+    assert answer(open_run(folder), "zero_filled").severity is Severity.CRITICAL
     manifest = Manifest.read(folder)
     manifest.sampler["top_k"] = 1
     manifest.write(folder)
-    assert found(lint(open_run(folder)))["zero_filled"] is Severity.NOTICE
+    assert answer(open_run(folder), "zero_filled").severity is Severity.NOTICE
 
 
 def test_steps_logged_at_intervals_are_not_missing(tmp_path: Path) -> None:
     def step(number: int) -> object:
         return plain_step(-1.0 - np.arange(4) / 7, -1.0 - np.arange(4) / 7, number=number)
 
-    assert the(lint(open_run(write_run(tmp_path / "run", [step(n) for n in (0, 10, 20, 30)]))), "steps").outcome is (
-        Outcome.PASSED
-    )
-    gap = the(lint(open_run(write_run(tmp_path / "gap", [step(n) for n in (0, 10, 30, 40)]))), "steps")
+    regular = write_run(tmp_path / "run", [step(n) for n in (0, 10, 20, 30)])
+    assert answer(open_run(regular), "steps").outcome is Outcome.PASSED
+    gap = answer(open_run(write_run(tmp_path / "gap", [step(n) for n in (0, 10, 30, 40)])), "steps")
     assert gap.steps == (20,)
 
 
 def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> None:
     """A producer that seals what it did not count; without a seal the counts would not be believed."""
     folder = damage(trained("stale"), tmp_path / "run", "tokens", lambda frame: frame)
-    assert the(lint(open_run(folder)), "footers").outcome is Outcome.PASSED
+    assert answer(open_run(folder), "footers").outcome is Outcome.PASSED
     file = next((folder / "tokens").iterdir())
     table = pq.read_table(file)
     values = table["logp_current"].to_numpy().copy()
@@ -322,7 +321,7 @@ def test_footers_that_miscount_are_found(trained: Trained, tmp_path: Path) -> No
     written = pa.BufferOutputStream()
     pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values)), written)
     file.write_bytes(b"".join(sealed(memoryview(written.getvalue()))))
-    remark = the(lint(open_run(folder)), "footers")
+    remark = answer(open_run(folder), "footers")
     assert remark.severity is Severity.CRITICAL and remark.columns == ("logp_current",)
     assert numbers(remark) == {"values": 3}
 
@@ -338,11 +337,10 @@ def test_to_json_has_no_undefined_numbers(trained: Trained) -> None:
 
 def test_the_limits_of_the_mean_ratio_are_those_of_the_diagnosis() -> None:
     run = run_of("mismatch-grpo-seed0")
-    assert the(lint(run), "mean_ratio").outcome is Outcome.FOUND
+    assert answer(run, "mean_ratio").outcome is Outcome.FOUND
     for moved in (Limits(mean_ratio_z=90.0), Limits(mean_ratio_trifle=0.1)):
-        remarks = lint(run, limits=moved)
-        assert the(remarks, "mean_ratio").outcome is Outcome.PASSED
-    assert the(remarks, "truncated_support").outcome is Outcome.PASSED
+        assert answer(run, "mean_ratio", limits=moved).outcome is Outcome.PASSED
+    assert answer(run, "truncated_support", limits=moved).outcome is Outcome.PASSED
 
 
 def test_the_within_state_slope_is_that_of_a_brute_force_regression(trained: Trained) -> None:
@@ -356,7 +354,7 @@ def test_the_within_state_slope_is_that_of_a_brute_force_regression(trained: Tra
     states = tokens.groupby(["step", "group_id", "behavior_version", "prefix"])[["x", "y"]]
     within = states.transform(lambda values: values - values.mean())
     slope = (within["x"] * within["y"]).sum() / (within["x"] ** 2).sum()
-    measured = numbers(the(lint(open_run(folder)), "temperature"))["slope, same weights"]
+    measured = numbers(answer(open_run(folder), "temperature"))["slope, same weights"]
     assert measured == pytest.approx(slope, rel=1e-9)
 
 
@@ -372,8 +370,8 @@ def test_an_update_that_moves_most_on_its_own_batch_does_not_make_the_record_rec
         version = np.full(400, max(number - 1, 0), dtype=np.int32)
         return plain_step(behavior, current, new, number=number, behavior_version=version)
 
-    remarks = lint(open_run(write_run(tmp_path / "run", [step(number) for number in range(6)])))
-    assert [remark.outcome for remark in remarks if remark.rule == "recomputed"] == [Outcome.PASSED]
+    run = open_run(write_run(tmp_path / "run", [step(number) for number in range(6)]))
+    assert answer(run, "recomputed").outcome is Outcome.PASSED
 
 
 def test_a_learning_rate_of_0_makes_no_copies(tmp_path: Path) -> None:
@@ -388,9 +386,8 @@ def test_a_learning_rate_of_0_makes_no_copies(tmp_path: Path) -> None:
 
     started = lint(open_run(write_run(tmp_path / "started", [step(0, 0.0), step(1, 0.01)])))
     assert problems(started) == set()
-    frozen = lint(open_run(write_run(tmp_path / "frozen", [step(number, 0.0) for number in range(6)])))
-    said = [remark for remark in frozen if remark.rule == "copied_columns"]
-    assert len(said) == 1 and said[0].sentence.startswith("The policy does not move")
+    frozen = open_run(write_run(tmp_path / "frozen", [step(number, 0.0) for number in range(6)]))
+    assert answer(frozen, "copied_columns").sentence.startswith("The policy does not move")
 
 
 def test_kernels_that_depend_on_the_batch_are_no_other_tokens(tmp_path: Path) -> None:
@@ -402,11 +399,7 @@ def test_kernels_that_depend_on_the_batch_are_no_other_tokens(tmp_path: Path) ->
     def outcome(name: str, noise: float) -> list[Outcome]:
         behavior = current + noise * rng.standard_normal(len(token))
         step = plain_step(behavior, current, group=group, token_id=token)
-        return [
-            remark.outcome
-            for remark in lint(open_run(write_run(tmp_path / name, [step])))
-            if remark.rule == "own_token"
-        ]
+        return [remark.outcome for remark in asked(open_run(write_run(tmp_path / name, [step])), "own_token")]
 
     assert outcome("noisy", 0.02) == [Outcome.PASSED] and outcome("wrong", 0.5) == [Outcome.FOUND]
 
@@ -417,8 +410,7 @@ def test_equal_responses_are_no_prompts(tmp_path: Path, greedy: bool) -> None:
     token = np.tile(np.arange(9), 40) if greedy else np.zeros(360)
     logp = np.full(360, -1.0) - 0.01 * np.tile(np.arange(9), 40)
     step = plain_step(logp, logp, sequence=sequence, group=sequence // 4, token_id=token.astype(np.int32))
-    remarks = lint(open_run(write_run(tmp_path / "run", [step])))
-    said = next(remark for remark in remarks if remark.rule == "response_mask")
+    said = asked(open_run(write_run(tmp_path / "run", [step])), "response_mask")[0]
     assert said.columns == (("logp_behavior",) if greedy else ("token_id",))
     assert ("drawn one by one" in said.sentence) == greedy
 
@@ -427,13 +419,9 @@ def test_a_clamped_column_is_found(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     logp = -rng.exponential(1.0, 600) - 0.01
     steps = [plain_step(np.maximum(logp, -3), logp), plain_step(logp, logp)]
+    runs = [open_run(write_run(tmp_path / str(number), [step])) for number, step in enumerate(steps)]
     found_in = [
-        [
-            remark.columns
-            for remark in lint(open_run(write_run(tmp_path / str(k), [step])))
-            if "a bound" in remark.sentence
-        ]
-        for k, step in enumerate(steps)
+        [remark.columns for remark in asked(run, "constant_columns") if "a bound" in remark.sentence] for run in runs
     ]
     assert found_in == [[("logp_behavior",)], []]
 
@@ -442,7 +430,7 @@ def test_an_update_of_few_tokens_is_no_copy(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     logp = -rng.exponential(1.0, 2000) - 0.01
     step = plain_step(logp, logp, logp - 1e-3 * (np.arange(2000) % 125 == 0))
-    assert "copied_columns" not in problems(lint(open_run(write_run(tmp_path / "run", [step]))))
+    assert not answer(open_run(write_run(tmp_path / "run", [step])), "copied_columns").is_problem
 
 
 @pytest.mark.parametrize("right_behind", [0, 5], ids=["packed", "anywhere"])
@@ -451,7 +439,7 @@ def test_a_border_of_packed_responses_is_named_where_nothing_stands_before(tmp_p
     wrong = (log.tokens["position"] == 0) & (log.of_token("seq_id") % 12 != right_behind)
     for name in ("logp_behavior_train", "logp_current", "logp_new"):
         log.tokens[name][wrong] = -3 - 5 * share(log.row[wrong], 24)
-    said = [each for each in lint(open_run(write_case(log, tmp_path / "run"))) if each.rule == "own_token"]
+    said = asked(open_run(write_case(log, tmp_path / "run")), "own_token")
     assert said and all(each.outcome is Outcome.FOUND for each in said)
     for each in said:
         assert ("packed" in each.do) == (right_behind == 0), each.do

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.cause import CAUSES, Family
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
-from ratioscope.analysis.linter import lint
 from ratioscope.analysis.linter.place import places
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.making.runs import plain_step, write_run
 
 Array = NDArray[Any]
@@ -78,7 +78,7 @@ def made(
             step.tokens.update({name: np.round(each, decimals) for name, each in values.items()})
         steps.append(step)
     written = write_run(folder, steps, log_probability_decimals=decimals)
-    return next(remark for remark in lint(open_run(written)) if remark.rule == "mismatch_cause")
+    return asked(open_run(written), "mismatch_cause")[0]
 
 
 def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], Array]:

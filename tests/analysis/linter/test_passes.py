@@ -11,6 +11,7 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.cases.faults import sharper
 from tests.cases.held_out import HELD_OUT
 from tests.cases.world import END, Array, Log, Shape, apply_loss, simulate, write
@@ -21,7 +22,7 @@ SMALL = Shape(31, steps=12, groups=6, responses=6, longest=40)
 def found(log: Log, folder: Path, name: str) -> list[Finding]:
     """What a check finds in a log."""
     run = open_run(write(log, folder / name))
-    return [remark for remark in lint(run) if remark.rule == name and remark.outcome is Outcome.FOUND]
+    return [remark for remark in asked(run, name) if remark.outcome is Outcome.FOUND]
 
 
 def noisy(log: Log, which: str, logits: Array) -> Array:

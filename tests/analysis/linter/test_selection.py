@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.linter import Finding
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
 
@@ -206,7 +207,7 @@ FAULTS = {
 def remarks(folder: Path, fault: Fault, seed: int = 0, parts: dict[str, str] | None = None) -> list[Finding]:
     algorithm = {"name": "grpo"} | ({"parts": parts} if parts else {})
     run = open_run(write_run(folder, steps_of(fault, seed), algorithm=algorithm))
-    return [remark for remark in lint(run) if remark.rule == "selection"]
+    return asked(run, "selection")
 
 
 @in_one_loop("case", FAULTS)

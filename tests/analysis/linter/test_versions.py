@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
+from tests.analysis.linter.remarks import asked
 from tests.making.runs import Step, plain_step, write_run
 
 N, LENGTH = 48, 24
@@ -35,7 +35,7 @@ def steps_of(fault: str) -> Iterator[Step]:
 
 def said(folder: Path, fault: str) -> list[str]:
     run = open_run(write_run(folder / fault, steps_of(fault)))
-    return [remark.sentence for remark in lint(run) if remark.rule == "versions" and remark.severity]
+    return [remark.sentence for remark in asked(run, "versions") if remark.severity]
 
 
 @pytest.mark.parametrize("fault", ["column late", "column early", "change late", "change early"])
