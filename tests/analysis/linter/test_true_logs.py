@@ -11,7 +11,7 @@ from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from tests.analysis.linter.remarks import problems, the
+from tests.analysis.linter.remarks import answer, asked, problems, the
 from tests.analysis.linter.true_logs import TRUE_LOGS, steps_of
 from tests.making.loops import in_one_loop
 from tests.making.runs import write_run
@@ -54,13 +54,12 @@ def test_faults_are_found_in_sick_logs_all_the_same(tmp_path: Path, name: str) -
     by_state = "zero_filled" if name.startswith("mixture") else "own_token"
     for fault, check in ((late, "shifted"), (some_zero, by_state)):
         damaged = [step.with_tokens(logp_behavior=fault(step.tokens["logp_behavior"])) for step in steps]
-        remarks = lint(open_run(write_run(tmp_path / check, damaged)))
-        (remark, *_) = (remark for remark in remarks if remark.rule == check)
+        (remark, *_) = asked(open_run(write_run(tmp_path / check, damaged)), check)
         assert remark.is_problem and remark.columns == ("logp_behavior",), remark.sentence
 
 
 def test_tokens_without_a_samplers_value_have_no_ratio(tmp_path: Path) -> None:
-    remark = the(lint(open_run(written(tmp_path / "run", "experts"))), "mean_ratio")
+    remark = answer(open_run(written(tmp_path / "run", "experts")), "mean_ratio")
     assert remark.numbers[0].value == pytest.approx(1, abs=1e-6)
 
 
