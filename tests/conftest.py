@@ -69,7 +69,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """What a file has imported and keeps is left out as well, or each run of a page in the last ones takes seconds."""
+    """What a file has imported and keeps is left out as well, or each run of a page in the last ones takes seconds.
+
+    A report that was written in this process has put everything back, too.
+    """
     yield
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
