@@ -150,7 +150,7 @@ def _without_forward(self: Any, model: Any, inputs: Any) -> Any:
     ("methods", "why"),
     [
         ({"compute_loss": _replaced}, "Other is not recorded: its compute_loss, replaced as by Unsloth, does not call"),
-        ({"_compute_loss": _of_swift}, "Other is not recorded: ms-swift hands its loss model_inputs and grpo_batch"),
+        ({"_compute_loss": _of_swift}, "Other is ms-swift's: record it with ratioscope.adapters.ms_swift"),
         ({"_compute_loss": _without_forward}, "does not call _get_per_token_logps_and_entropies"),
         ({"_compute_loss": lambda self, model, inputs, groups: None}, "takes model, inputs, groups"),
         ({"use_liger_kernel": True}, "with use_liger_kernel it has no log-probabilities of tokens"),

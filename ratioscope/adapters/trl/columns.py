@@ -132,16 +132,14 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
         for key in found:
             counts[key] = counts.get(key, 0) + 1
         rows = torch.tensor(fresh, dtype=torch.long)
-        part, left_out = _tokens(
+        part, left_out, before = _tokens(
             one, rows, [responses[found[row]] for row in fresh], [found[r] for r in fresh], rule, step
         )
         parts.append(part)
         keys += [found[row] for row in fresh]
         micro_batches += [number] * len(fresh)
         dropped += left_out
-        # Where tools speak, a position does not say how much of them stands before it.
-        there = None if "tool_mask" in one.inputs else one.inputs.get("prompt_mask")
-        prompts += [None] * len(fresh) if there is None else there.cpu()[rows].sum(dim=1).tolist()
+        prompts += before
     tokens = {name: _joined([part[name] for part in parts]) for name in parts[0]} if parts else {}
     if any(count > 1 for count in counts.values()):
         tokens["gradient_weight"] *= np.array([counts[key] for key in tokens["seq_id"].tolist()], dtype=np.float32)
@@ -157,8 +155,9 @@ def columns_of(passes: Iterable[Pass], responses: dict[int, ScoredResponse], rul
 
 def _tokens(
     one: Pass, rows: Tensor, responses: list[ScoredResponse], keys: list[int], rule: LossRule, step: int
-) -> tuple[Arrays, list[str | None]]:
-    """The token columns of one micro-batch, floats masked where null, and why responses were left out of the loss."""
+) -> tuple[Arrays, list[str | None], list[int | None]]:
+    """The token columns of one micro-batch, floats masked where null; of responses why the loss lacks them, and their
+    prompts' lengths."""
     inputs = one.inputs
     ids = inputs["completion_ids"].cpu()[rows]
     width = ids.shape[1]
@@ -202,6 +201,7 @@ def _tokens(
         "logp_current": at(logp, unseen),
         "logp_new": at(one.new, unseen),
         "logp_reference": at(inputs.get("ref_per_token_logps"), unseen),
+        "logp_teacher": at(inputs.get("teacher_per_token_logps"), unseen),
         "advantage": at(advantage if advantage.dim() == 2 else advantage.unsqueeze(1)),
         "clip_side": at(side, unseen).astype(np.int8),
         "gate": at(gate, unseen),
@@ -210,7 +210,17 @@ def _tokens(
         "rejected": _rejected(one, rule, rows, width, left_out)[row, column],
         "turn": np.ma.masked_less(_turns(sampled, responses, "tool_mask" in inputs)[row, column], 0),
     }
-    return columns, left_out
+    return columns, left_out, _prompt_tokens(one, rows, sampled)
+
+
+def _prompt_tokens(one: Pass, rows: Tensor, sampled: Tensor) -> list[int | None]:
+    """Tokens before each response; None where a tool spoke: a position counts none of its tokens."""
+    there = one.inputs.get("prompt_mask")
+    if there is None:
+        return [None] * len(rows)
+    runs = (sampled & ~torch.nn.functional.pad(sampled[:, :-1], (1, 0))).sum(dim=1)
+    counts = there.cpu()[rows].sum(dim=1).tolist()
+    return [None if n > 1 else count for n, count in zip(runs.tolist(), counts, strict=True)]
 
 
 def _gate(one: Pass, rule: LossRule, live: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:

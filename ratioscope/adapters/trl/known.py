@@ -27,10 +27,7 @@ def not_recorded(trainer: Any) -> str:
     loss = function_behind(getattr(trainer, _LOSS))
     taken = [parameter for parameter in inspect.signature(loss).parameters if parameter != "self"] if loss else []
     if "grpo_batch" in taken:
-        return (
-            f"{name} is not recorded: ms-swift hands its loss {' and '.join(taken[1:3])}, not TRL's inputs; set "
-            "--log_completions true and import completions.jsonl."
-        )
+        return f"{name} is ms-swift's: record it with ratioscope.adapters.ms_swift."
     if loss and len(taken) > 2 and any(_is_needed(loss, parameter) for parameter in taken[2:]):
         return f"{name} is not recorded: its {_LOSS} takes {', '.join(taken)}, and TRL's takes model, inputs."
     if not reaches(kind, "compute_loss", (_LOSS,)):

@@ -57,9 +57,14 @@ def level_of(trainer: Any) -> str:
     return "geometric" if getattr(trainer, "importance_sampling_level", "token") == "sequence" else "token"
 
 
+def uses_vllm(trainer: Any) -> bool:
+    """Whether vLLM samples; ms-swift's trainer knows it by its arguments only."""
+    return bool(getattr(trainer, "use_vllm", trainer.args.use_vllm))
+
+
 def corrects_engine(trainer: Any) -> bool:
     """Whether the loss weighs tokens with the trainer's over the sampler's probability of them."""
-    return bool(getattr(trainer, "use_vllm", False) and getattr(trainer, "vllm_importance_sampling_correction", False))
+    return uses_vllm(trainer) and bool(getattr(trainer, "vllm_importance_sampling_correction", False))
 
 
 def has_sampler(trainer: Any) -> bool:
@@ -69,7 +74,7 @@ def has_sampler(trainer: Any) -> bool:
     """
     if loss_of(trainer) == RLOO:
         return False
-    return bool(getattr(trainer, "use_vllm", False)) or getattr(trainer, "rollout_func", None) is not None
+    return uses_vllm(trainer) or getattr(trainer, "rollout_func", None) is not None
 
 
 def shards(trainer: Any) -> bool:
@@ -107,7 +112,7 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
     iterations = int(getattr(trainer, "num_iterations", 1))
     rows = int(args.per_device_train_batch_size) * int(args.steps_per_generation) * trainer.accelerator.num_processes
     data = trainer.train_dataset
-    engine = f"vllm ({args.vllm_mode})" if trainer.use_vllm else "transformers"
+    engine = f"vllm ({args.vllm_mode})" if uses_vllm(trainer) else "transformers"
     if getattr(trainer, "rollout_func", None) is not None:
         engine = f"rollout_func with {engine}"
     return {
@@ -129,7 +134,7 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
             "samples_per_prompt": group,
             "temperature": float(trainer.temperature),
             "top_p": float(args.top_p),
-            "top_k": int(args.top_k or 0),
+            "top_k": max(0, int(args.top_k or 0)),
             "min_p": float(getattr(args, "min_p", None) or 0.0),
             "repetition_penalty": float(getattr(args, "repetition_penalty", 1.0)),
             "engine": engine,
@@ -259,7 +264,7 @@ def missing(trainer: Any, *, scores: bool) -> dict[str, str]:
     """Columns that the run will not have, and why."""
     found = {}
     if not has_sampler(trainer):
-        who = "TRL's RLOOTrainer asks vLLM for" if trainer.use_vllm else "Transformers' generate returns"
+        who = "TRL's RLOOTrainer asks vLLM for" if uses_vllm(trainer) else "Transformers' generate returns"
         found["logp_behavior"] = (
             f"{who} no log-probabilities: what the sampler and the trainer disagree on is not measured; ratios are to "
             "the trainer's own recomputation of the sampling policy."
@@ -291,7 +296,7 @@ def assumed(trainer: Any, folder: Path) -> list[str]:
         f"{name} {value}"
         for name, value, idle in (
             ("top_p", args.top_p, 1.0),
-            ("top_k", args.top_k or 0, 0),
+            ("top_k", max(0, int(args.top_k or 0)), 0),
             ("min_p", getattr(args, "min_p", None) or 0, 0),
             ("repetition_penalty", getattr(args, "repetition_penalty", 1.0), 1.0),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import TrainerCallback
@@ -27,6 +27,7 @@ from ratioscope.run_format.manifest import MANIFEST_NAME
 from ratioscope.storage.places import place
 
 Method = Callable[..., Any]
+R = TypeVar("R", bound="GRPORecorder")
 
 _LOG = logging.getLogger("ratioscope")
 _OF_TOKENS = ("old_per_token_logps", "ref_per_token_logps")
@@ -66,13 +67,22 @@ def record(
         RatioscopeError: the trainer's loss is not made as those of TRL's GRPO and RLOO trainers are, or the folder
             holds a run and `resume` is false.
     """
-    folder = place(folder)
     if reason := not_recorded(trainer):
         raise RatioscopeError(reason)
+    fields = {"name": name, "notes": notes, "tags": list(tags)}
+    return attached(GRPORecorder, trainer, folder, new=int(new), resume=resume, task=task, fields=fields, quiet=quiet)
+
+
+def attached(kind: type[R], trainer: Any, folder: str | Path, *, resume: bool, fields: dict[str, Any], **how: Any) -> R:
+    """Make a recorder of a kind for a trainer that it can record; the arguments are those of `record`.
+
+    Raises:
+        RatioscopeError: the folder holds a run and `resume` is false.
+    """
+    folder = place(folder)
     if (folder / MANIFEST_NAME).exists() and not resume:
         raise RatioscopeError(f"{folder}: already holds a run; choose another name, or give resume=True.")
-    fields = {"name": name or folder.name, "notes": notes, "tags": list(tags)}
-    recorder = GRPORecorder(trainer, folder, int(new), resume=resume, task=task, fields=fields, quiet=quiet)
+    recorder = kind(trainer, folder, resume=resume, fields=fields | {"name": fields["name"] or folder.name}, **how)
     trainer.add_callback(recorder)
     return recorder
 
@@ -84,8 +94,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self,
         trainer: Any,
         folder: Path,
-        new: int,
         *,
+        new: int,
         resume: bool,
         task: Mapping[str, Any] | None,
         fields: dict[str, Any],
@@ -109,7 +119,17 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._waiting: tuple[int, StepColumns] | None = None
         self._seconds = _Seconds()
         self._learning_rate: float | None = None
-        watched: dict[str, Method] = {
+        watched = self.watched()
+        for name in watched.keys() & set(dir(trainer)):
+            if getattr(trainer, name) is None:
+                continue  # no rollout_func
+            setattr(trainer, name, _around(getattr(trainer, name), watched[name]))
+
+    # What is TRL's, and another's in another recorder ----------------------------------------------------------------
+
+    def watched(self) -> dict[str, Method]:
+        """Return what is done around each method of the trainer, by its name."""
+        return {
             "train": self._train,
             "_generate": self._generate,
             "rollout_func": self._rollout,
@@ -117,13 +137,45 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             "_generate_and_score_completions": self._generation,
             "_compute_loss": self._loss,
             **dict.fromkeys(FORWARD, self._forward),
-            "get_off_policy_mask": partial(self._mask, "kept"),
-            "get_high_entropy_mask": partial(self._mask, "high_entropy"),
+            "get_off_policy_mask": partial(self.mask, "kept"),
+            "get_high_entropy_mask": partial(self.mask, "high_entropy"),
         }
-        for name in watched.keys() & set(dir(trainer)):
-            if getattr(trainer, name) is None:
-                continue  # no rollout_func
-            setattr(trainer, name, _around(getattr(trainer, name), watched[name]))
+
+    def with_keys(self, generation: Any, passes: list[torch.Tensor]) -> Any:
+        """Return a generation with the keys of its responses.
+
+        TRL shuffles and splits whatever has a row for each response: so the key goes along, and what an RLOOTrainer has
+        added up over tokens before it hands it to its loss.
+
+        Args:
+            passes: log-probabilities that were computed for it, (B, C).
+        """
+        of_tokens = dict(zip(_OF_TOKENS, passes, strict=False)) if "old_logps" in generation else {}
+        return of_tokens | generation | {KEY: self._keys(generation["completion_ids"])}
+
+    def inputs(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        """Return TRL's columns of a call of the loss; None: it is not of a generation that was seen."""
+        return inputs if KEY in inputs else None
+
+    def rule(self) -> LossRule:
+        """Return what of the loss decides about a token."""
+        trainer, args = self._trainer, self._trainer.args
+        temperatures = None
+        if manifest.loss_of(trainer) == "sapo":
+            temperatures = float(args.sapo_temperature_pos), float(args.sapo_temperature_neg)
+        return LossRule(
+            loss="" if own_loss(trainer) else manifest.loss_of(trainer),
+            level=manifest.level_of(trainer),
+            epsilon_low=float(trainer.epsilon_low),
+            epsilon_high=float(trainer.epsilon_high),
+            delta=getattr(args, "delta", None),
+            temperatures=temperatures,
+            masks_engine=str(getattr(trainer, "vllm_importance_sampling_mode", "")).endswith("mask"),
+        )
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """Return fields of the manifest."""
+        return manifest.fields(self._trainer, scores=self._new > 0, task=self._task, folder=self.folder)
 
     # What the trainer's methods do in addition ----------------------------------------------------------------------
 
@@ -168,18 +220,19 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._seconds.generation += time.perf_counter() - began
         if self._run is not None and self._trainer.model.training:
             with self._safely():
-                # TRL shuffles and splits whatever has a row for each response: so the key goes along, and what an
-                # RLOOTrainer has added up over tokens before it hands it to its loss.
-                of_tokens = dict(zip(_OF_TOKENS, passes, strict=False)) if "old_logps" in result else {}
-                return of_tokens | result | {KEY: self._keys(result["completion_ids"])}
+                return self.with_keys(result, passes)
         return result
 
-    def _loss(self, original: Method, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._run is None or not self._trainer.model.training or KEY not in inputs:
-            return original(model, inputs, *args, **kwargs)
+    def _loss(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        inputs = None
+        if self._run is not None and self._trainer.model.training:
+            with self._safely():
+                inputs = self.inputs(*args, **kwargs)
+        if inputs is None:
+            return original(*args, **kwargs)
         this = self._pass = Pass(inputs)
         try:
-            loss = original(model, inputs, *args, **kwargs)
+            loss = original(*args, **kwargs)
         finally:
             self._pass = None
         with self._safely():
@@ -206,7 +259,8 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                     logp.register_hook(partial(_keep_gradient, this))
         return result
 
-    def _mask(self, field: str, original: Method, *args: Any, **kwargs: Any) -> Any:
+    def mask(self, field: str, original: Method, *args: Any, **kwargs: Any) -> Any:
+        """Keep a mask that the trainer makes in its loss."""
         result = original(*args, **kwargs)
         if self._pass is not None:
             with self._safely():
@@ -218,13 +272,17 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         if self._scored is None:
             raise RatioscopeError("the trainer does not call _calculate_rewards, so texts and rewards are not known")
         found = responses_of(self._trainer, self._scored, first_group=self._next_group)
+        return torch.tensor([*self.keys(found)], dtype=torch.int64, device=ids.device)
+
+    def keys(self, found: list[ScoredResponse]) -> range:
+        """Keep the responses of a generation, those of this process, and return their keys."""
         place = self._trainer.accelerator
         first = self._next_key + len(found) * place.process_index
         keys = range(first, first + len(found))
         self._responses |= dict(zip(keys, found, strict=True))
         self._next_key += len(found) * place.num_processes
-        self._next_group += groups_in(self._trainer, self._scored)
-        return torch.tensor([*keys], dtype=torch.int64, device=ids.device)
+        self._next_group += groups_in(self._trainer, len(found))
+        return keys
 
     # What the training says -----------------------------------------------------------------------------------------
 
@@ -306,11 +364,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
             # A copy: the writer's thread asks it while the training uses its own.
             vocabulary=text_of_token(getattr(tokenizer, "tokenizer", tokenizer)),
             writer=place.process_index,
-            **(
-                {}
-                if resume
-                else self._fields | manifest.fields(trainer, scores=self._new > 0, task=self._task, folder=self.folder)
-            ),
+            **({} if resume else self._fields | self.manifest_fields()),
         )
         if resume:  # it may go on for longer than was planned
             run.manifest.planned_updates = manifest.planned_updates(trainer)
@@ -327,20 +381,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         self._run = run
 
     def _step(self, step: int) -> StepColumns:
-        trainer, args = self._trainer, self._trainer.args
-        temperatures = None
-        if manifest.loss_of(trainer) == "sapo":
-            temperatures = float(args.sapo_temperature_pos), float(args.sapo_temperature_neg)
-        rule = LossRule(
-            loss="" if own_loss(trainer) else manifest.loss_of(trainer),
-            level=manifest.level_of(trainer),
-            epsilon_low=float(trainer.epsilon_low),
-            epsilon_high=float(trainer.epsilon_high),
-            delta=getattr(args, "delta", None),
-            temperatures=temperatures,
-            masks_engine=str(getattr(trainer, "vllm_importance_sampling_mode", "")).endswith("mask"),
-        )
-        built = columns_of(self._passes, self._responses, rule, step)
+        built = columns_of(self._passes, self._responses, self.rule(), step)
         loss = sum(float(one.loss) for one in self._passes if one.loss is not None)
         built.scalars |= {"policy_version": step, "loss": loss, "learning_rate": self._learning_rate}
         self._passes.clear()

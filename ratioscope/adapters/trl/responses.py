@@ -65,9 +65,13 @@ def responses_of(trainer: Any, scored: GatheredRewards, *, first_group: int) -> 
     return result
 
 
-def groups_in(trainer: Any, scored: GatheredRewards) -> int:
-    """Prompt groups in a generation, over all processes."""
-    return -(-len(scored.ids) * int(trainer.accelerator.num_processes) // int(trainer.num_generations))
+def groups_in(trainer: Any, responses: int) -> int:
+    """Prompt groups in a generation, over all processes.
+
+    Args:
+        responses: of one process.
+    """
+    return -(-responses * int(trainer.accelerator.num_processes) // int(trainer.num_generations))
 
 
 def prompt_id(text: str) -> int:
@@ -102,10 +106,12 @@ def _messages(prompt: Any, completion: Any) -> tuple[Message, ...]:
     said = [message for message in (*prompt, *completion) if isinstance(message, dict)]
     if not any(message.get("role") == "tool" for message in said[len(prompt) :]):
         return ()
-    return tuple(
-        Message(str(message.get("role", "")), _content(message), _tool(message), sampled=index >= len(prompt))
-        for index, message in enumerate(said)
-    )
+    return tuple(message_of(message, sampled=index >= len(prompt)) for index, message in enumerate(said))
+
+
+def message_of(message: dict[str, Any], *, sampled: bool) -> Message:
+    """Return a message of a conversation, as the messages table has it."""
+    return Message(str(message.get("role", "")), _content(message), _tool(message), sampled=sampled)
 
 
 def _with_environment(trainer: Any, prompt: Any, ids: list[int], own: list[int]) -> tuple[Message, ...]:
@@ -113,11 +119,7 @@ def _with_environment(trainer: Any, prompt: Any, ids: list[int], own: list[int])
     if all(own):
         return ()
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    before = [
-        Message(str(message.get("role", "")), _content(message), _tool(message), sampled=False)
-        for message in asked
-        if isinstance(message, dict)
-    ]
+    before = [message_of(message, sampled=False) for message in asked if isinstance(message, dict)]
     decode = trainer.processing_class.decode
     after = []
     for policy, run in groupby(zip(own, ids, strict=True), key=lambda pair: bool(pair[0])):
