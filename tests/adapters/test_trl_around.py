@@ -173,14 +173,11 @@ def test_trl_s_other_trainers_are_recorded_or_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import trl
-    from trl.experimental.async_grpo import AsyncGRPOTrainer
     from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+    from trl.experimental.tpo import TPOTrainer
 
-    asynchronous = AsyncGRPOTrainer.__new__(AsyncGRPOTrainer)
-    with pytest.raises(
-        RatioscopeError, match="AsyncGRPOTrainer is not a trainer that this recorder knows: it has no _gen"
-    ):
-        record(asynchronous, tmp_path / "async")
+    with pytest.raises(RatioscopeError, match="TPOTrainer is not a trainer that this recorder knows: it has no"):
+        record(TPOTrainer.__new__(TPOTrainer), tmp_path / "tpo")
     monkeypatch.setattr(trl, "GMPOTrainer", GMPOTrainer, raising=False)
     monkeypatch.setattr(trl, "GMPOConfig", GMPOConfig, raising=False)
     made = trainer(tmp_path, kind="GMPO", max_steps=2)

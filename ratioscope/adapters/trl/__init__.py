@@ -1,4 +1,4 @@
-"""TRL: records a GRPOTrainer's or an RLOOTrainer's run from outside.
+"""TRL: records a GRPOTrainer's, an RLOOTrainer's or an AsyncGRPOTrainer's run from outside.
 
     from ratioscope.adapters.trl import record
 
@@ -15,8 +15,8 @@ trainer evaluates it, and where TRL leaves it out because no weight has changed 
 RLOOTrainer hands its loss the sums of the responses: the tokens' values are taken where it makes them);
 `logp_behavior` is what vLLM returned, and null for other samplers, which return nothing; versions are optimizer steps.
 
-Read against TRL 1.16.0: trl/trainer/grpo_trainer.py, trl/trainer/grpo_config.py, trl/trainer/rloo_trainer.py and
-trl/trainer/rloo_config.py.
+Read against TRL 1.16.0: trl/trainer/grpo_trainer.py, trl/trainer/grpo_config.py, trl/trainer/rloo_trainer.py,
+trl/trainer/rloo_config.py and trl/experimental/async_grpo/.
 """
 
 from ratioscope.adapters.trl.recorder import GRPORecorder, record

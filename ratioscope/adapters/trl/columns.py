@@ -19,6 +19,8 @@ from ratioscope.adapters.trl.manifest import CLIPPED
 
 KEY = "ratioscope_key"
 """Of the tensor of keys that goes through TRL's shuffle with the responses."""
+OLD, SAMPLER = "old_per_token_logps", "sampling_per_token_logps"
+"""Columns of TRL's batch."""
 TRUNCATED = "truncated"
 Masked = np.ma.MaskedArray
 Arrays = dict[str, Any]
@@ -73,6 +75,8 @@ class Pass:
     entropy: Tensor | None = None
     gradient: Tensor | None = None
     """Of the loss by the log-probabilities, when the backward pass has been."""
+    shared: Tensor | None = None
+    """Tokens whose gradient is also another response's, because one position of a packed row stands for both."""
     kept: Tensor | None = None
     """(B, 1): of the off-policy sequence mask."""
     high_entropy: Tensor | None = None
@@ -99,6 +103,8 @@ class LossRule:
     """SAPO's, for positive and other advantages."""
     masks_engine: bool
     """Whether a weight of 0 of the engine's correction is a mask."""
+    old: str = OLD
+    """Column with the denominator of its ratio."""
 
 
 @dataclass
@@ -175,6 +181,7 @@ def _tokens(
 
     responses_at, place = rows[row], rows[row] * width + column
     unseen = ~live[row, column].numpy()
+    of_others = False if one.shared is None else one.shared.cpu().reshape(-1)[place].numpy()
 
     def at(values: Tensor | None, null: Any = False) -> Masked:
         """A float column; null where there is none, and where `null` says so."""
@@ -184,7 +191,7 @@ def _tokens(
         found = values[responses_at, 0] if values.shape[1] == 1 else values.reshape(-1)[place]
         return np.ma.array(found.float().numpy(), mask=null)
 
-    logp, old, sampler = one.logp, inputs.get("old_per_token_logps"), inputs.get("sampling_per_token_logps")
+    logp, old, sampler = one.logp, inputs.get(OLD), inputs.get(SAMPLER)
     fresh = torch.tensor([response.version == step for response in responses], dtype=torch.bool)
     # TRL leaves the recomputation out where the weights have not changed since: this pass is it.
     old_at = at(logp, unseen | ~fresh[row].numpy()) if old is None else at(old, unseen)
@@ -205,7 +212,7 @@ def _tokens(
         "advantage": at(advantage if advantage.dim() == 2 else advantage.unsqueeze(1)),
         "clip_side": at(side, unseen).astype(np.int8),
         "gate": at(gate, unseen),
-        "gradient_weight": at(None if one.gradient is None else -one.gradient, unseen),
+        "gradient_weight": at(None if one.gradient is None else -one.gradient, unseen | of_others),
         "entropy": at(one.entropy, unseen),
         "rejected": _rejected(one, rule, rows, width, left_out)[row, column],
         "turn": np.ma.masked_less(_turns(sampled, responses, "tool_mask" in inputs)[row, column], 0),
@@ -231,7 +238,7 @@ def _gate(one: Pass, rule: LossRule, live: Tensor, rows: Tensor) -> tuple[Tensor
     if one.logp is None or not rule.loss:
         return None, None
     logp, inputs = one.logp.detach().cpu(), one.inputs
-    old = inputs.get("old_per_token_logps")
+    old = inputs.get(rule.old)
     log_ratio = logp - (logp if old is None else old.cpu())
     if rule.level != "token":
         mask = torch.zeros(log_ratio.shape, dtype=log_ratio.dtype)

@@ -13,6 +13,21 @@ _LOSS = "_compute_loss"
 _OF_TRL = ("trl.trainer.grpo_trainer", "trl.trainer.rloo_trainer")
 
 
+_OF_QUEUE = ("rollout_queue", "rollout_worker", "model_version")
+
+
+def is_asynchronous(trainer: Any) -> bool:
+    """Return whether it is an AsyncGRPOTrainer, whose responses come out of a queue."""
+    loss = function_behind(getattr(trainer, "compute_loss", None))
+    return all(hasattr(trainer, name) for name in _OF_QUEUE) and loss is not None and "fused_lm_head" in _words(loss)
+
+
+def _words(function: Any) -> set[str]:
+    """Names of what a function calls with, keyword arguments included."""
+    constants = [one for found in function.__code__.co_consts if isinstance(found, tuple) for one in found]
+    return {str(one) for one in constants}
+
+
 def not_recorded(trainer: Any) -> str:
     """Return why a trainer cannot be recorded, in one sentence; "" where it can."""
     kind = type(trainer)

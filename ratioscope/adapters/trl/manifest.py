@@ -16,7 +16,6 @@ CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", RLOO)
 _AGGREGATIONS = {
     "grpo": "sequence_mean",
     "sapo": "sequence_mean",
-    "bnpo": "token_mean",
     "dapo": "token_mean",
     "cispo": "token_mean",
     "vespo": "token_mean",
@@ -107,16 +106,14 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
         scores: whether the batch is scored again after an update, at any step.
         task: goes over what is read from the data set.
     """
-    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    args = trainer.args
     group = int(trainer.num_generations)
     iterations = int(getattr(trainer, "num_iterations", 1))
     rows = int(args.per_device_train_batch_size) * int(args.steps_per_generation) * trainer.accelerator.num_processes
-    data = trainer.train_dataset
     engine = f"vllm ({args.vllm_mode})" if uses_vllm(trainer) else "transformers"
     if getattr(trainer, "rollout_func", None) is not None:
         engine = f"rollout_func with {engine}"
-    return {
-        "producer": {"name": PRODUCER} | library_versions("ratioscope"),
+    return common_fields(trainer, task=task) | {
         "algorithm": algorithm(trainer),
         "schedule": {
             "sync_interval": updates_per_generation(args, iterations),
@@ -129,16 +126,29 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
             "processes": int(trainer.accelerator.num_processes),
             "processes_recorded": int(trainer.accelerator.num_processes) if records_all(trainer, folder) else 1,
         },
-        "sampler": {
-            "prompts": rows // group,
-            "samples_per_prompt": group,
-            "temperature": float(trainer.temperature),
-            "top_p": float(args.top_p),
-            "top_k": max(0, int(args.top_k or 0)),
-            "min_p": float(getattr(args, "min_p", None) or 0.0),
-            "repetition_penalty": float(getattr(args, "repetition_penalty", 1.0)),
-            "engine": engine,
-        },
+        "sampler": sampling(args) | {"prompts": rows // group, "samples_per_prompt": group, "engine": engine},
+        "missing": missing(trainer, scores=scores),
+        "assumed": assumed(trainer, folder),
+        "sampled_with": "processed" if has_sampler(trainer) and getattr(trainer, "rollout_func", None) is None else "",
+    }
+
+
+def sampling(args: Any) -> dict[str, Any]:
+    """Return how the sampler draws."""
+    return {
+        "temperature": float(args.temperature),
+        "top_p": float(args.top_p),
+        "top_k": max(0, int(args.top_k or 0)),
+        "min_p": float(getattr(args, "min_p", None) or 0.0),
+        "repetition_penalty": float(getattr(args, "repetition_penalty", 1.0)),
+    }
+
+
+def common_fields(trainer: Any, *, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what is the same of every trainer: model, task, optimiser."""
+    args, model, data = trainer.args, trainer.accelerator.unwrap_model(trainer.model), trainer.train_dataset
+    return {
+        "producer": {"name": PRODUCER} | library_versions("ratioscope"),
         "model": {
             "path": str(getattr(model.config, "_name_or_path", "") or ""),
             "architecture": str(getattr(model.config, "model_type", "")),
@@ -151,7 +161,7 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
             "name": str(getattr(getattr(data, "info", None), "dataset_name", None) or "data set of the trainer"),
             "size": len(data) if hasattr(data, "__len__") else None,
             "response_length": int(args.max_completion_length),
-            "rewards": list(trainer.reward_func_names),
+            "rewards": list(getattr(trainer, "reward_func_names", ())),
         }
         | dict(task or {}),
         "optimiser": {
@@ -166,9 +176,6 @@ def fields(trainer: Any, *, folder: Path, scores: bool = True, task: Mapping[str
         "planned_updates": planned_updates(trainer),
         "seed": int(args.seed),
         "source": {"framework": "TRL", "version": library_versions("trl").get("trl", "")},
-        "missing": missing(trainer, scores=scores),
-        "assumed": assumed(trainer, folder),
-        "sampled_with": "processed" if has_sampler(trainer) and getattr(trainer, "rollout_func", None) is None else "",
         "libraries": library_versions("torch", "transformers", "trl", "accelerate", "vllm", "peft", "pyarrow"),
     }
 
@@ -235,12 +242,22 @@ def algorithm(trainer: Any) -> dict[str, Any]:
             "level": level,
             "weight": weight,
             "gate": gate,
-            "aggregation": _AGGREGATIONS.get(loss, loss),
+            "aggregation": token_mean(args) if loss == "bnpo" else _AGGREGATIONS.get(loss, loss),
             "regulariser": "none",
-            "step": "adamw" if "adamw" in str(getattr(args.optim, "value", args.optim)) else "other",
+            "step": optimiser_of(args),
         },
         "parameters": parameters,
     }
+
+
+def token_mean(args: Any) -> str:
+    """Name of the aggregation that takes a mean over the tokens of each micro-batch: with several, none of ours."""
+    return "token_mean" if int(args.gradient_accumulation_steps) == 1 else "token_mean_of_micro_batches"
+
+
+def optimiser_of(args: Any) -> str:
+    """Name of the part that steps."""
+    return "adamw" if "adamw" in str(getattr(args.optim, "value", args.optim)) else "other"
 
 
 def advantage(trainer: Any) -> str:

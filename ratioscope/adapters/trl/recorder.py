@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from ratioscope.adapters.cost import Cost
 from ratioscope.adapters.trl import manifest
 from ratioscope.adapters.trl.columns import KEY, LossRule, Pass, ScoredResponse, StepColumns, columns_of
-from ratioscope.adapters.trl.known import FORWARD, not_recorded, own_loss
+from ratioscope.adapters.trl.known import FORWARD, is_asynchronous, not_recorded, own_loss
 from ratioscope.adapters.trl.responses import GatheredRewards, groups_in, responses_of, text_of_token
 from ratioscope.errors import RatioscopeError
 from ratioscope.recorder import RunRecorder
@@ -50,8 +50,9 @@ def record(
     """Record the next `trainer.train()` into a run folder.
 
     Args:
-        trainer: a `trl.GRPOTrainer` or `trl.RLOOTrainer`, or a subclass that keeps its methods. Of several processes
-            each calls this, and records its own share of every batch into the same folder.
+        trainer: a `trl.GRPOTrainer`, a `trl.RLOOTrainer` or a `trl.experimental.async_grpo.AsyncGRPOTrainer`, or a
+            subclass that keeps its methods. Of several processes each calls this, and records its own share of every
+            batch into the same folder.
         folder: where the run goes.
         new: score the batch again after the optimizer's step (`logp_new`): at every step, or at every n-th one. Each
             time costs a forward pass over the step's batch.
@@ -67,10 +68,13 @@ def record(
         RatioscopeError: the trainer's loss is not made as those of TRL's GRPO and RLOO trainers are, or the folder
             holds a run and `resume` is false.
     """
-    if reason := not_recorded(trainer):
+    kind: type[GRPORecorder] = GRPORecorder
+    if is_asynchronous(trainer):
+        from ratioscope.adapters.trl.asynchronous import AsyncRecorder as kind
+    elif reason := not_recorded(trainer):
         raise RatioscopeError(reason)
     fields = {"name": name, "notes": notes, "tags": list(tags)}
-    return attached(GRPORecorder, trainer, folder, new=int(new), resume=resume, task=task, fields=fields, quiet=quiet)
+    return attached(kind, trainer, folder, new=int(new), resume=resume, task=task, fields=fields, quiet=quiet)
 
 
 def attached(kind: type[R], trainer: Any, folder: str | Path, *, resume: bool, fields: dict[str, Any], **how: Any) -> R:
@@ -156,6 +160,19 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
     def inputs(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         """Return TRL's columns of a call of the loss; None: it is not of a generation that was seen."""
         return inputs if KEY in inputs else None
+
+    def number_from(self, first_step: int) -> None:
+        """Begin above the numbers of what was recorded before: there was at most one generation a micro-batch."""
+        trainer, processes = self._trainer, self._trainer.accelerator.num_processes
+        generations = first_step * int(trainer.args.gradient_accumulation_steps)
+        rows = int(trainer.args.per_device_train_batch_size) * int(trainer.args.steps_per_generation)
+        self._next_key = generations * rows * processes
+        self._next_group = generations * -(-rows * processes // int(trainer.num_generations))
+
+    def forget(self) -> None:
+        """Drop the responses that no later step can train on: of what is buffered, only the newest generation's can."""
+        newest = max((response.version for response in self._responses.values()), default=0)
+        self._responses = {key: one for key, one in self._responses.items() if one.version == newest}
 
     def rule(self) -> LossRule:
         """Return what of the loss decides about a token."""
@@ -254,10 +271,13 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                     model = self._trainer.accelerator.unwrap_model(args[0])
                     this.again = partial(original, model, *args[1:], **kwargs)
                 if logp.requires_grad and not self._trainer.is_deepspeed_enabled:
-                    # The optimizer steps with the mean of the processes' gradients.
-                    this.scale = _loss_scale(self._trainer.accelerator) * self._trainer.accelerator.num_processes
-                    logp.register_hook(partial(_keep_gradient, this))
+                    this.scale = self.loss_scale()
+                    logp.register_hook(partial(keep_gradient, this))
         return result
+
+    def loss_scale(self) -> float:
+        """Return what a process's loss is of the update's: the optimizer steps with the mean of their gradients."""
+        return _loss_scale(self._trainer.accelerator) * int(self._trainer.accelerator.num_processes)
 
     def mask(self, field: str, original: Method, *args: Any, **kwargs: Any) -> Any:
         """Keep a mask that the trainer makes in its loss."""
@@ -373,11 +393,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
                 "ratioscope: %s holds the steps up to %d, the training goes on from %d: they are not written again.",
                 self.folder, run.last_step, first_step,
             )  # fmt: skip
-        # Above the numbers of what was recorded before: there was at most one generation a micro-batch.
-        generations = first_step * int(trainer.args.gradient_accumulation_steps)
-        rows = int(trainer.args.per_device_train_batch_size) * int(trainer.args.steps_per_generation)
-        self._next_key = generations * rows * place.num_processes
-        self._next_group = generations * -(-rows * place.num_processes // int(trainer.num_generations))
+        self.number_from(first_step)
         self._run = run
 
     def _step(self, step: int) -> StepColumns:
@@ -385,9 +401,7 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         loss = sum(float(one.loss) for one in self._passes if one.loss is not None)
         built.scalars |= {"policy_version": step, "loss": loss, "learning_rate": self._learning_rate}
         self._passes.clear()
-        # Of what is buffered, only the newest generation can be trained on again.
-        newest = max((response.version for response in self._responses.values()), default=0)
-        self._responses = {key: one for key, one in self._responses.items() if one.version == newest}
+        self.forget()
         return built
 
     def _scores(self, step: int) -> bool:
@@ -459,7 +473,8 @@ def _around(original: Method, wrapped: Method) -> Method:
     return method
 
 
-def _keep_gradient(this: Pass, gradient: torch.Tensor) -> None:
+def keep_gradient(this: Pass, gradient: torch.Tensor) -> None:
+    """Keep the gradient of the loss by the log-probabilities of a micro-batch."""
     this.gradient = gradient.detach() / this.scale
 
 

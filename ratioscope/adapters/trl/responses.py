@@ -58,7 +58,7 @@ def responses_of(trainer: Any, scored: GatheredRewards, *, first_group: int) -> 
                 },
                 length=len(ids),
                 ended=bool(ids) and ids[-1] in ends,
-                messages=_messages(prompt, completion)
+                messages=conversation_messages(prompt, completion)
                 or (_with_environment(trainer, prompt, ids, scored.own[row]) if scored.own else ()),
             )
         )
@@ -99,8 +99,8 @@ def _content(message: dict[str, Any]) -> str:
     return "\n".join([*([str(content)] if content else []), *(str(call.get("function", call)) for call in calls)])
 
 
-def _messages(prompt: Any, completion: Any) -> tuple[Message, ...]:
-    """Of a conversation in which a tool spoke; one of a prompt and an answer has no more to say than its texts."""
+def conversation_messages(prompt: Any, completion: Any) -> tuple[Message, ...]:
+    """Return the messages of a conversation in which a tool spoke; of a prompt and an answer there are their texts."""
     if isinstance(completion, str) or isinstance(prompt, str):
         return ()
     said = [message for message in (*prompt, *completion) if isinstance(message, dict)]
