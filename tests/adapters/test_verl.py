@@ -198,6 +198,14 @@ def test_responses_that_fill_the_batch_are_left_out(record: Record) -> None:
     assert sorted(sequences["group_id"].unique()) == list(range(training.PROMPTS))
 
 
+def test_outputs_of_a_session_are_its_segments(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "OUTPUTS", 2)
+    folder, *_ = record("actor_rollout_ref.actor.ppo_mini_batch_size=4", steps=1)  # with responses that fill the batch
+    each = table(folder, "tokens").drop_duplicates("seq_id")
+    assert (each.groupby("group_id")["segment_id"].value_counts() == training.GROUP // 2).all()
+    assert set(each["segment_id"]) == {0, 1}
+
+
 def test_a_step_without_an_update_is_none(record: Record) -> None:
     folder, _, _ = record("trainer.critic_warmup=2")
     assert table(folder, "steps")["step"].tolist() == [2, 3]

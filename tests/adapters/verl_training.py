@@ -21,6 +21,8 @@ from verl.trainer.ppo.v1 import trainer_base
 from verl.utils import tensordict_utils as tu
 
 VOCABULARY, PROMPTS, GROUP = 12, 3, 4
+OUTPUTS = 1
+"""Of a session."""
 
 
 class Queue:
@@ -198,7 +200,10 @@ class Sampler:
         """What verl's replay buffer gives: keys and tags of responses that are in the queue."""
         trigger = self.trainer.local_trigger_step
         rows = self.responses(global_steps - 1)
-        keys = [f"{row['uid']}-{global_steps}-{trigger}_{place % GROUP}_0" for place, row in enumerate(rows)]
+        keys = [
+            f"{row['uid']}-{global_steps}-{trigger}_{place % GROUP // OUTPUTS}_{place % OUTPUTS}"
+            for place, row in enumerate(rows)
+        ]
         tags = []
         for row in rows:
             versions = {name: row.pop(name) for name in ("min_global_steps", "max_global_steps")}

@@ -51,7 +51,7 @@ def step_columns(
 
     Args:
         fields: verl's fields by their names: tensors of (responses, length), jagged or padded; `uid`, `data_source`,
-            `min_global_steps`, `max_global_steps` and `reward_<part>` one value a response.
+            `min_global_steps`, `max_global_steps`, `segment_id` and `reward_<part>` one value a response.
         sampled: `response_mask` before rejection sampling; None: there was none.
         rejection: what took tokens out of the loss, for `rejected`.
         bypass: `old_log_probs` is a copy of `rollout_log_probs`, and no policy's own.
@@ -77,8 +77,12 @@ def step_columns(
         values["logp_current"] = current
     versions = _versions(fields)
     whole = {"group_id": groups if uids is not None else None, "behavior_version": versions.get("behavior_version")}
+    pieces = {"segment_id": np.asarray(fields["segment_id"], dtype=np.int16)} if "segment_id" in fields else {}
     tokens = token_columns(
-        mask, {**values, "logp_new": new, **whole}, kept=kept if sampled is not None else None, reason=rejection
+        mask,
+        {**values, "logp_new": new, **whole, **pieces},
+        kept=kept if sampled is not None else None,
+        reason=rejection,
     )
     if "rejected" in tokens and "advantage" in tokens:
         tokens["advantage"] = null_where(tokens["advantage"], tokens["rejected"].is_valid())  # verl leaves a 0 there

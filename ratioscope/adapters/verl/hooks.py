@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -185,6 +185,8 @@ def _tables(trainer: Any, watched: _Watched, batch: Any, new: Mapping[str, Any] 
     for name in ("min_global_steps", "max_global_steps"):
         fields[name] = [tag.get(name) for tag in batch.tags]
     fields |= reward_parts(list(fields.pop("extra_fields", [])))
+    if any(pieces := pieces_of(zip(batch.keys, batch.tags, strict=True))):
+        fields["segment_id"] = pieces
     rows = zip(batch.keys, data["responses"].unbind(), strict=True)
     current = [watched.current.get(key, torch.full((len(row),), torch.nan)) for key, row in rows]
     return step_columns(
@@ -197,6 +199,15 @@ def _tables(trainer: Any, watched: _Watched, batch: Any, new: Mapping[str, Any] 
         synthetic=[bool(tag.get("is_padding")) for tag in batch.tags],
         decode=_decode(trainer) if watched.texts else None,
     )
+
+
+def pieces_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[int]:
+    """Return the place of each response among the outputs of its session, by its key `uid_session_place`.
+
+    An agent loop that does not go on with its history (a compaction, say) returns several.
+    """
+    found = [None if tag.get("is_padding") else re.search(r"_\d+_(\d+)$", key) for key, tag in rows]
+    return [int(one[1]) if one else 0 for one in found]
 
 
 # The old trainer ----------------------------------------------------------------------------------------------------
