@@ -2,8 +2,9 @@
 
 A pickle is a program: loading it calls whatever it names. Three ways around that:
 
-- `torch_file`: a `.pt` file through torch's own reader for tensors and plain values, which calls nothing else. Of a
-  file with other objects in it, the user has to allow unpickling.
+- `torch_file`: a `.pt` file of tensors and plain values, by Python's own unpickler, which looks up what rebuilds those
+  and nothing else; of any other file torch's reader for tensors decides. Of one with other objects in it, the user has
+  to allow unpickling.
 - `plain`: a pickle of plain values (text, numbers, lists, dictionaries), by its operations. Nothing can be called.
 - `allowed`: any pickle, once the user has allowed it. Even then no name in it is looked up, except for what rebuilds
   arrays and tensors: an object of any class is a `Stand`, which holds what it was made from, so that the program that
@@ -61,6 +62,9 @@ def torch_file(path: Path, reading: Reading, *, lazily: bool = False) -> Any:
 
     if what := _refused(path):
         return reading.bad(path, what)
+    with suppress(Exception):  # of what is wrong torch's own reader tells, which takes twenty times as long
+        if _is_of_tensors(path):
+            return _loaded(path, _Known, mmap=lazily)
     try:
         with torch.serialization.safe_globals(_ARRAYS):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
@@ -96,17 +100,32 @@ def needs_leave(path: Path) -> str:
 
 
 def _with_objects(path: Path, reading: Reading) -> Any:
-    import torch
-
     if not reading.unpickle:
         names = needs_leave(path) or "objects"
         return reading.bad(path, f"holds {names} beside tensors, which takes unpickling: allow it with {ALLOW}")
-    module = ModuleType("inert_pickle")
-    module.Unpickler, module.load = _Inert, lambda file, **_: _Inert(file).load()  # type: ignore[attr-defined]
     try:
-        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
+        return _loaded(path, _Inert)
     except Exception as error:  # noqa: BLE001 - whatever a hostile file leads to
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
+
+
+def _loaded(path: Path, unpickler: type["_Inert"], *, mmap: bool = False) -> Any:
+    """What is in a file of torch's, by an unpickler of ours."""
+    import torch
+
+    module = ModuleType("inert_pickle")
+    module.Unpickler, module.load = unpickler, lambda file, **_: unpickler(file).load()  # type: ignore[attr-defined]
+    return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module, mmap=mmap)
+
+
+def _is_of_tensors(path: Path) -> bool:
+    """Whether torch takes a file for an archive of tensors, as it does not of older files and of programs."""
+    import torch
+
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return False
+    return "constants.pkl" not in torch._C.PyTorchFileReader(str(path)).get_all_records()
 
 
 def _refused(path: Path) -> str:
@@ -157,12 +176,23 @@ class _Inert(pickle.Unpickler):
         return type(name, (Stand,), {})
 
 
+class _Known(_Inert):
+    """The same of files in which there is nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if isinstance(found, type) and issubclass(found, Stand):
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return found
+
+
 def _of_torch(module: str, name: str) -> Any:
     import torch
 
     rebuilds = {"_rebuild_tensor_v2", "_rebuild_tensor", "_rebuild_parameter"}
     if module == "torch._utils" and name in rebuilds:
-        return getattr(torch._utils, name)
+        rebuild = getattr(torch._utils, name)
+        return lambda *made_from: rebuild(*made_from)  # a pickle may set attributes of what it is given
     if (module, name) == ("torch.storage", "_load_from_bytes"):  # tensors in a pickle that torch did not write
         return lambda data: torch.load(io.BytesIO(data), weights_only=True)
     found = getattr(torch, name, None) if module == "torch" else None

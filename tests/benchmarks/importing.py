@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from ratioscope.analysis.importers import Reading, lines
 from ratioscope.analysis.importers.detect import FoundSource
-from ratioscope.analysis.importers.formats import prime_rl, slime
+from ratioscope.analysis.importers.formats import art, prime_rl, slime
 from ratioscope.analysis.importers.mapping import importer_of
 from ratioscope.analysis.importers.source import Importer, StepStart
 from ratioscope.analysis.importers.writing import Options, import_run
@@ -111,6 +112,41 @@ def _stream(root: Path, steps: int) -> Path:
     return root
 
 
+def _trajectories(root: Path, steps: int) -> Path:
+    """Trajectories of ART: an answer each, whose log-probabilities are an object a token."""
+    rng = np.random.default_rng(0)
+    folder = root / "trajectories" / "train"
+    folder.mkdir(parents=True)
+
+    def trajectory(number: int) -> dict[str, Any]:
+        ids = rng.integers(0, 150_000, LENGTH - PROMPT).tolist()
+        logps = (-rng.exponential(size=LENGTH - PROMPT)).tolist()
+        content = [
+            {"token": f"token_id:{one}", "bytes": None, "logprob": logp, "top_logprobs": []}
+            for one, logp in zip(ids, logps, strict=True)
+        ]
+        message = {"content": "text " * LENGTH, "refusal": None, "role": "assistant", "tool_calls": None}
+        choice = {"finish_reason": "stop", "index": 0, "message": message, "token_ids": ids}
+        choice["logprobs"] = {"content": content, "refusal": None}
+        response = {"id": "c", "choices": [choice], "prompt_token_ids": rng.integers(0, 150_000, PROMPT).tolist()}
+        asked = {"model": "policy", "messages": [{"role": "user", "content": f"task {number}"}], "temperature": 1.0}
+        call = {"start_time": "2026-01-01T00:00:00Z", "end_time": "2026-01-01T00:00:02Z"}
+        return {"exchanges": {"chat_completions": [call | {"request": asked, "response": response}]}} | {
+            "reward": float(number % 2),
+            "initial_policy_version": 1,
+            "final_policy_version": 1,
+        }
+
+    for step in range(1, steps + 1):
+        rows = [
+            {"format_version": 2, "group_index": number // 8, "trajectory_index": number % 8, "group_json": "{}"}
+            | {"trajectory_json": json.dumps(trajectory(number)), "reward": float(number % 2), "messages": None}
+            for number in range(RESPONSES)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{step:04d}.parquet")
+    return root
+
+
 def _dump(folder: Path, steps: int) -> Path:
     """A dump of slime's."""
     known = truth.run(steps, RESPONSES // 8, 8)
@@ -137,6 +173,13 @@ def run() -> None:
         dump = _dump(Path(place) / "dump", 8)
         files = sorted(dump.rglob("*.pt"))
         _imported(dump, slime.IMPORTER, "of slime's dump", "torch.load", lambda: [torch.load(file) for file in files])
+        trajectories = _trajectories(Path(place) / "art", 8)
+        texts = [
+            text
+            for file in trajectories.rglob("*.parquet")
+            for text in pq.read_table(file).column("trajectory_json").to_pylist()
+        ]
+        _imported(trajectories, art.IMPORTER, "of ART's", "json.loads", lambda: [*map(json.loads, texts)])
         _followed(Path(place) / "followed", importer_of(mapping), few)
 
 

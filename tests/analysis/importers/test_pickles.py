@@ -104,6 +104,17 @@ def test_programs_of_torch_are_not_loaded(tmp_path: Path) -> None:
             torch_file(tmp_path / "a.pt", reading)
 
 
+def test_nothing_of_torchs_is_changed_by_a_pickle(tmp_path: Path) -> None:
+    """A pickle may set attributes of whatever it can name."""
+    torch.save({"tensor": torch.ones(2)}, tmp_path / "whole.pt")
+    program = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}X\x08\x00\x00\x00__name__X\x01\x00\x00\x00as\x86b."
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        for name in whole.namelist():
+            archive.writestr(name, program if name.endswith("data.pkl") else whole.read(name))
+    torch_file(tmp_path / "a.pt", Reading(skip_bad=True))
+    assert torch._utils._rebuild_tensor_v2.__name__ == "_rebuild_tensor_v2"
+
+
 def test_small_files_of_enormous_tensors_are_not_made_room_for(tmp_path: Path) -> None:
     path, packed = tmp_path / "a.pt", tmp_path / "packed.pt"
     torch.save({"tensor": torch.ones(1).expand(1 << 40)}, path)
