@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.analysis.importers.values import with_nulls
+
 
 def flattened(
     lists: Mapping[str, Sequence[Any]],
@@ -39,11 +41,9 @@ def flattened(
         if len(set(sizes.values())) > 1:
             raise ValueError(f"response {place} has lists of different lengths: {_said(sizes)}")
         lengths[place] = next(iter(sizes.values()), 0)
-    kept = (
-        np.ones(int(lengths.sum()), dtype=bool)
-        if keep is None
-        else np.concatenate([np.asarray(mask, dtype=bool) for mask in keep] or [np.zeros(0, dtype=bool)])
-    )
+    masks = [np.asarray(mask, dtype=bool) for mask in keep or ()]
+    # What is kept whole, as most is, is not copied.
+    kept: Any = np.concatenate(masks) if masks and not all(mask.all() for mask in masks) else slice(None)
     owner = np.repeat(np.arange(count), lengths)[kept]
     counts = np.bincount(owner, minlength=count)
     columns: dict[str, Any] = {
@@ -60,7 +60,7 @@ def flattened(
 def _joined(parts: Sequence[Any], lengths: NDArray[Any]) -> Any:
     """One array of all parts; what is None is masked out, for as many places as it should have."""
     there = [None if part is None else np.asanyarray(part) for part in parts]  # a masked array has nulls of its own
-    kinds = [part.dtype for part in there if part is not None and len(part)]
+    kinds = {part.dtype for part in there if part is not None and len(part)}
     kind = np.result_type(*kinds) if kinds else np.dtype(float)
     filled = [
         np.zeros(int(length), dtype=kind) if part is None else part.astype(kind, copy=False)
@@ -68,13 +68,15 @@ def _joined(parts: Sequence[Any], lengths: NDArray[Any]) -> Any:
     ]
     if not filled:
         return np.zeros(0, dtype=kind)
+    joined = np.concatenate([np.ma.getdata(part) for part in filled])
+    if not any(part is None or isinstance(part, np.ma.MaskedArray) for part in there):
+        return joined
     absent = np.repeat([part is None for part in there], np.asarray(lengths, dtype=np.int64))
     absent |= np.concatenate([np.ma.getmaskarray(part) for part in filled])
-    joined = np.concatenate([np.ma.getdata(part) for part in filled])
     if kind.kind == "O":  # words, whose null is None
         joined[absent] = None
         return joined
-    return np.ma.masked_array(joined, absent) if absent.any() else joined
+    return with_nulls(joined, absent)
 
 
 def _said(sizes: Mapping[str, int]) -> str:

@@ -24,6 +24,8 @@ from ratioscope.storage import bounds
 
 # Without it the same objects, at a fifth of the speed.
 simdjson: Any = import_module("simdjson") if find_spec("simdjson") else None
+_Array: Any = simdjson.Array if simdjson is not None else None
+_Object: Any = simdjson.Object if simdjson is not None else None
 
 # A line with its lists is often longer than Python's usual buffer, and would be put together of pieces.
 _BUFFER = 1 << 20
@@ -123,8 +125,8 @@ class Parser:
         assert self._parser is not None
         # What the parser returns lies in its memory, which the next line takes: nothing of it may outlive this call.
         document = self._parser.parse(line)
-        if not isinstance(document, simdjson.Object):
-            return document.as_list() if isinstance(document, simdjson.Array) else document
+        if type(document) is not _Object:
+            return document.as_list() if type(document) is _Array else document
         return {
             key: _taken_out(document[key], self._ways.get(key))
             for key in document
@@ -150,14 +152,15 @@ def _ways(paths: Collection[str]) -> _Ways:
 
 def _taken_out(value: Any, ways: _Ways | None) -> Any:
     """A value of simdjson's as Python's, with the arrays that are wanted."""
-    if isinstance(value, simdjson.Array):
+    kind = type(value)
+    if kind is _Array:
         if ways is None:
             return value.as_list()
         if not ways:
             return _numbers(value)
         inner = ways.get("[*]")  # an iterator would turn each into Python's at once
         return [_taken_out(value[place], inner) for place in range(len(value))]
-    if isinstance(value, simdjson.Object):
+    if kind is _Object:
         return {key: _taken_out(value[key], ways.get(key)) for key in value} if ways else value.as_dict()
     return value
 
@@ -175,7 +178,7 @@ def _numbers(values: Any) -> Any:
     """A list of numbers as an array of int64 or float64; anything else by way of Python."""
     count = len(values)
     first = values[0] if count else None
-    if isinstance(first, simdjson.Array):
+    if type(first) is _Array:
         return [_taken_out(values[place], {}) for place in range(count)]
     if isinstance(first, int | float) and not isinstance(first, bool):
         for kind, type_ in (("i", np.int64), ("d", np.float64)) if isinstance(first, int) else (("d", np.float64),):

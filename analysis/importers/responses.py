@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ratioscope.run_format import schema
 from ratioscope.run_format.table_files import Columns
 
 Values = Sequence[float] | NDArray[Any]
-_LARGEST: dict[Any, int] = {pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
+_LARGEST: dict[Any, int] = {pa.int8(): 2**7, pa.int16(): 2**15, pa.int32(): 2**31, pa.int64(): 2**63}
 
 
 def other_shape(error: Exception) -> str:
@@ -90,24 +91,36 @@ def fitting(table: schema.DeclaredTable, row: Mapping[str, Any]) -> dict[str, An
     Raises:
         BadLine: one is not.
     """
-    found = dict(row)
+    found, fits = dict(row), _fits(table.name)
     for name, value in row.items():
-        declared = table.column(name)
-        if value is None or declared is None:
+        if value is None or name not in fits:
             continue
-        kind = declared.type
-        if pa.types.is_string(kind):
-            fits = isinstance(value, str | int | float)
-            found[name] = str(value)
-        elif pa.types.is_boolean(kind):
-            fits = isinstance(value, bool)
-        elif pa.types.is_integer(kind):
-            fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST[kind]
-        else:
-            fits = isinstance(value, int | float | np.floating | datetime)
-        if not fits:
+        if not fits[name](value):
             raise BadLine(f"{name} is {value!r:.60}")
+        if fits[name] is _is_text:
+            found[name] = str(value)
     return found
+
+
+@lru_cache
+def _fits(table: str) -> dict[str, Callable[[Any], bool]]:
+    """Whether a value fits into a column, by its name."""
+    return {column.name: _fitting(column.type) for column in schema.ALL_TABLES[table].columns}
+
+
+def _fitting(kind: pa.DataType) -> Callable[[Any], bool]:
+    if pa.types.is_string(kind):
+        return _is_text
+    if pa.types.is_boolean(kind):
+        return lambda value: isinstance(value, bool)
+    if pa.types.is_integer(kind):
+        largest = _LARGEST[kind]
+        return lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) < largest
+    return lambda value: isinstance(value, int | float | np.floating | datetime)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | int | float)
 
 
 def made(
@@ -142,9 +155,10 @@ def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] 
         _place_versions(response)
     names = {name: None for response in responses for name in response.values}
     lists: dict[str, list[Any]] = {name: [response.values.get(name) for response in responses] for name in names}
-    held_out = [_held_out(response) for response in responses]
-    if any(reasons.any() for reasons in held_out):
-        lists["rejected"] = list(held_out)
+    if any(response.trained_on is not None for response in responses):
+        held_out = [_held_out(response) for response in responses]
+        if any(reasons.any() for reasons in held_out):
+            lists["rejected"] = list(held_out)
     turns = [_turns(response) for response in responses]
     if any(turn is not None for turn in turns):
         lists["turn"] = turns
@@ -152,10 +166,11 @@ def step(number: int, responses: Sequence[Response], scalars: Mapping[str, Any] 
     tokens = None
     if any(any(values is not None for values in column) for column in lists.values()):
         whole = {} if all(group is None for group in groups) else {"group_id": groups}
-        tokens = flattened(lists, keep=[response.mask for response in responses], whole=whole)
-        for response in responses:
+        masks = [response.mask for response in responses]
+        tokens = flattened(lists, keep=masks, whole=whole)
+        for response, mask in zip(responses, masks, strict=True):
             if any(values is not None for values in response.values.values()):
-                response.row.setdefault("n_tokens", int(response.mask.sum()))
+                response.row.setdefault("n_tokens", int(mask.sum()))
     return Step(
         number=number,
         tokens=tokens,

@@ -46,8 +46,14 @@ def nulls(count: int) -> Any:
 
 def joined_columns(parts: Sequence[Any]) -> Any:
     """Parts of a column as one, nulls included."""
+    if not any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        return np.concatenate(parts)
     values = np.concatenate([np.ma.getdata(part) for part in parts])
-    absent = np.concatenate([np.ma.getmaskarray(part) for part in parts])
+    return with_nulls(values, np.concatenate([np.ma.getmaskarray(part) for part in parts]))
+
+
+def with_nulls(values: NDArray[Any], absent: NDArray[np.bool_]) -> Any:
+    """Values of which some are absent; the same array where none is."""
     return np.ma.masked_array(values, absent) if absent.any() else values
 
 
@@ -124,11 +130,11 @@ def table_rows(file: Path, reading: Reading) -> list[dict[str, Any]]:
     return []
 
 
-def at(settings: Mapping[str, Any], *keys: str) -> Any:
-    """A nested setting; None where it is not set."""
-    found: Any = settings
+def at(settings: Any, *keys: str) -> Any:
+    """A nested setting of what JSON or TOML hold; None where it is not set."""
+    found = settings
     for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
+        found = found.get(key) if isinstance(found, dict) else None
     return found
 
 

@@ -8,6 +8,7 @@ so a record has the same one before and after its chunk was sealed.
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -36,7 +37,7 @@ class Chunks:
     arrays: tuple[str, ...] = ()
     """Of its records, see `lines.read`."""
 
-    @property
+    @cached_property
     def index(self) -> Path:
         """A row for each record, which says where it is."""
         return self.folder.with_name(f"{self.folder.name}.index.jsonl")
@@ -68,14 +69,11 @@ class Chunks:
         return lines.Parser(self.arrays)
 
     def _line(self, chunk: int, offset: int) -> bytes:
-        plain = self.folder / f"{chunk:05d}.jsonl"
-        try:
-            if plain.is_file():
-                with plain.open("rb") as file:
-                    file.seek(offset)
-                    return file.readline(_LARGEST_RECORD)
-        except FileNotFoundError:  # it was sealed just now: the sealed one is whole before the plain one goes
-            pass
+        if chunk not in self._opened:
+            # A chunk that is sealed at this moment is whole before the plain one goes.
+            with suppress(FileNotFoundError), (self.folder / f"{chunk:05d}.jsonl").open("rb") as file:
+                file.seek(offset)
+                return file.readline(_LARGEST_RECORD)
         sealed = self._sealed(chunk)
         if sealed is None:
             raise BadLine(f"chunk {chunk} of {self.folder} is missing")

@@ -22,7 +22,7 @@ from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.formats import prime_rl_stream
 from ratioscope.analysis.importers.formats.prime_rl_export import ARRAYS, WANTED, exported, partner_of, problem
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, scalars, window
-from ratioscope.analysis.importers.formats.traces import DECIMALS, Told, failed, told
+from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, Told, failed, told
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (
@@ -209,7 +209,7 @@ def _ranks(folder: Path) -> list[Path]:
 
 
 def _traced(file: Path, reading: Reading) -> Iterator[Told]:
-    for line, episode in lines.read(file, reading):
+    for line, episode in lines.read(file, reading, arrays=LISTS):
         found: list[Told] = []
         with reading.whole_line(file, line):
             found = told(episode)
@@ -217,8 +217,7 @@ def _traced(file: Path, reading: Reading) -> Iterator[Told]:
 
 
 def _add(found: list[Response], one: Told, groups: Ordinals, dropped: str | None = None) -> None:
-    row = {"group_id": groups.of(one.group), **one.row, "dropped": dropped}
-    found.append(responses.without_empty(row, one.tokens if dropped is None else None, one.messages))
+    found.append(one.response({"group_id": groups.of(one.group), **one.row, "dropped": dropped}))
 
 
 def _add_exports(

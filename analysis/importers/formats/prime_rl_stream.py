@@ -31,7 +31,7 @@ from ratioscope.analysis.importers.formats.traces import (
 )
 from ratioscope.analysis.importers.responses import Response, without_empty
 from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
-from ratioscope.analysis.importers.values import Ordinals, as_number, at
+from ratioscope.analysis.importers.values import Ordinals, as_number, at, with_nulls
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 """What is read of a row of the episodes' index; the first three say what it is and where."""
@@ -52,7 +52,7 @@ class Layout:
 
     @property
     def episodes(self) -> Chunks:
-        return Chunks(self.traces / "stream", tuple(f"traces[*].nodes[*].{name}" for name in LISTS))
+        return Chunks(self.traces / "stream", LISTS)
 
     @property
     def annotations(self) -> dict[str, Chunks]:
@@ -348,7 +348,7 @@ class _Batch:
                 if self.ledger.ships.get(name) == step:
                     notes = [_record(note, self.reading) for note in self.ledger.notes[name]]
                     for one in self._told(episode, [annotated(trace, notes)]):
-                        self.found.append(without_empty(self._row(one), one.tokens, one.messages))
+                        self.found.append(one.response(self._row(one)))
 
     def add_dropped(self, places: Iterable[_Place]) -> None:
         """What of these episodes was shipped for no step."""
@@ -362,7 +362,7 @@ class _Batch:
                     group = self.groups.of(episode_group(episode, {}))
                     self.found.append(without_empty({"group_id": group, **without_trace(episode)}))
         for one in left:
-            self.found.append(without_empty(self._row(one) | {"dropped": self._why(one)}, None, one.messages))
+            self.found.append(one.response(self._row(one) | {"dropped": self._why(one)}))
 
     def _told(self, episode: Mapping[str, Any], traces: Sequence[Any]) -> list[Told]:
         found = told({**episode, "traces": traces})
@@ -417,10 +417,11 @@ def _spread(nodes: list[dict[str, Any]], path: Sequence[int], name: str, values:
         mask = list_of(nodes[place], "mask", np.bool_)
         there = given[begin : begin + len(mask)]
         begin += len(mask)
-        if np.isnan(there).all():
-            continue  # another branch trains it, or none does
+        if not mask.any():
+            continue
         part = np.full(len(mask), np.nan, dtype=np.float32)
         part[: len(there)] = there
-        absent = np.isnan(part[mask])
-        if not absent.all():
-            nodes[place][name] = np.ma.masked_array(part[mask], absent)
+        own = part[mask]
+        absent = np.isnan(own)
+        if not absent.all():  # else another branch trains it, or none does
+            nodes[place][name] = with_nulls(own, absent)

@@ -7,12 +7,13 @@ tokens alone (`mask` true), so they are shorter than `token_ids`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers.responses import fitting
+from ratioscope.analysis.importers.responses import Response, fitting
 from ratioscope.analysis.importers.source import BadLine
 from ratioscope.analysis.importers.values import (
     as_number,
@@ -26,6 +27,7 @@ from ratioscope.analysis.importers.values import (
     said,
     scattered,
     transcript,
+    with_nulls,
     words_of,
 )
 from ratioscope.run_format import schema
@@ -33,8 +35,8 @@ from ratioscope.run_format import schema
 DECIMALS = 4
 """That the writer keeps of a log-probability (`RECORD_FLOAT_DECIMALS`)."""
 
-LISTS = ("token_ids", "mask", "logprobs")
-"""Of a message, which has most of its numbers in these."""
+LISTS = tuple(f"traces[*].nodes[*].{name}" for name in ("token_ids", "mask", "logprobs"))
+"""In an episode, which has most of its numbers in these."""
 
 _COMPACT = {
     "logprobs": "logp_behavior",
@@ -57,22 +59,22 @@ class Branch:
     counted: frozenset[int]
     """Those whose sampled tokens are its own: a message that several branches share belongs to the first of them."""
 
-    @property
+    @cached_property
     def nodes(self) -> list[Mapping[str, Any]]:
         return [self.trace["nodes"][place] for place in self.path]
 
-    @property
+    @cached_property
     def token_ids(self) -> NDArray[np.int32]:
         """All tokens, prompt and tools too. (n_all,)"""
         return _joined([list_of(node, "token_ids", np.int32) for node in self.nodes], np.int32)
 
-    @property
+    @cached_property
     def messages_of_tokens(self) -> NDArray[np.int16]:
         """By token, which message of the conversation it is in. (n_all,)"""
         lengths = [len(_list(node, "token_ids")) for node in self.nodes]
         return np.repeat(np.arange(len(lengths), dtype=np.int16), lengths)
 
-    @property
+    @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """Which of its tokens are sampled and its own. (n_all,)"""
         parts = []
@@ -132,6 +134,11 @@ class Told:
     messages_of_tokens: NDArray[np.int16]
     trace: Mapping[str, Any]
     used: bool = False
+
+    def response(self, row: dict[str, Any]) -> Response:
+        """It as a response with this row; of one that was dropped the tokens are not taken."""
+        tokens = self.tokens if row.get("dropped") is None else None
+        return Response(values=dict(tokens or {}), row=row, messages=self.messages)
 
 
 def told(episode: Mapping[str, Any]) -> list[Told]:
@@ -326,21 +333,21 @@ def _gated(columns: Mapping[str, Any]) -> dict[str, Any]:
     outside = np.ma.getmaskarray(stopped) | np.isnan(np.ma.getdata(stopped))
     hit = ~outside & (np.ma.getdata(stopped) != 0)
     found: dict[str, Any] = {
-        "clipped": np.ma.masked_array(hit, outside),
-        "gate": np.ma.masked_array(np.where(hit, 0, 1).astype(np.float32), outside),
+        "clipped": with_nulls(hit, outside),
+        "gate": with_nulls(np.where(hit, 0, 1).astype(np.float32), outside),
     }
     if "logp_current" in columns:
         current = columns["logp_current"]
         unscored = np.ma.getmaskarray(current)
         values = np.where(unscored, np.nan, np.ma.getdata(current)).astype(np.float32)
-        found["logp_current"] = np.ma.masked_array(values, unscored & outside)
+        found["logp_current"] = with_nulls(values, unscored & outside)
         if outside.any():
             found["rejected"] = scattered(outside, "trained by another loss")
             found["rejected"][outside & unscored] = "not in the loss"
         if "logp_behavior" in columns:
             above = values > np.ma.getdata(columns["logp_behavior"])
             side = np.where(hit, np.where(above, 1, -1), 0).astype(np.int8)
-            found["clip_side"] = np.ma.masked_array(side, outside)
+            found["clip_side"] = with_nulls(side, outside)
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.formats.traces import DECIMALS, episode_group, told, without_trace
+from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, episode_group, told, without_trace
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (
@@ -101,11 +101,10 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     if file is None or reading.after >= 0 or reading.growing:  # a step is whole when nothing more is written
         return
     found, groups = list[Response](), Ordinals()
-    for line, episode in lines.read(file, reading):
+    for line, episode in lines.read(file, reading, arrays=LISTS):
         with reading.whole_line(file, line):
             for one in told(episode):
-                row = {"group_id": groups.of(one.group), **one.row}
-                found.append(responses.without_empty(row, one.tokens, one.messages))
+                found.append(one.response({"group_id": groups.of(one.group), **one.row}))
             if not episode.get("traces") and episode.get("ok") is False:
                 group = groups.of(episode_group(episode, {}))
                 found.append(responses.without_empty({"group_id": group, **without_trace(episode)}))
