@@ -33,9 +33,9 @@ class Call:
         Raises:
             BadLine: it has log-probabilities of another number of tokens than it sampled.
         """
-        sizes = {len(values) for values in (self.sampled, self.logps) if values is not None}
-        if len(sizes) > 1:
-            raise BadLine(f"a call has {len(self.logps or ())} log-probabilities for {len(self.sampled or ())} tokens")
+        sizes = [len(values) for values in (self.sampled, self.logps) if values is not None]
+        if len(set(sizes)) > 1:
+            raise BadLine(f"a call has {sizes[1]} log-probabilities for {sizes[0]} tokens")
         return max(sizes, default=0)
 
 

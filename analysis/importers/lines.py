@@ -105,10 +105,23 @@ class Parser:
 
     Args:
         arrays, only: see `read`.
+        numbers: paths of lists of objects of which one key is wanted, which holds a number in each and stands nowhere
+            else: `a.b[*].key` makes b {"key": array}, and is told from the text. Where that is not so, b is a list.
     """
 
-    def __init__(self, arrays: Collection[str] = (), only: Collection[str] | None = None) -> None:
+    def __init__(
+        self, arrays: Collection[str] = (), only: Collection[str] | None = None, numbers: Collection[str] = ()
+    ) -> None:
         self._ways, self._only = _ways(arrays), None if only is None else frozenset(only)
+        self._numbers: dict[str, _Numbers] = {}
+        self._with_numbers = _ways(arrays)
+        for path in numbers:
+            place, _, key = path.rpartition("[*].")
+            *way, last = _PLACE.split(place)
+            inner = self._with_numbers
+            for name in way:
+                inner = inner.setdefault(name, {})
+            inner[last] = self._numbers.setdefault(key, _Numbers(key))
         self._parser = simdjson.Parser() if simdjson is not None else None
 
     def __call__(self, line: bytes) -> Any:
@@ -127,11 +140,42 @@ class Parser:
         document = self._parser.parse(line)
         if type(document) is not _Object:
             return document.as_list() if type(document) is _Array else document
-        return {
-            key: _taken_out(document[key], self._ways.get(key))
-            for key in document
-            if self._only is None or key in self._only
-        }
+        keys = [key for key in document if self._only is None or key in self._only]
+        if self._numbers:
+            for column in self._numbers.values():
+                column.lists.clear()
+            found = {key: _taken_out(document[key], self._with_numbers.get(key)) for key in keys}
+            if all(column.fill(line) for column in self._numbers.values()):
+                return found
+        return {key: _taken_out(document[key], self._ways.get(key)) for key in keys}
+
+
+class _Numbers:
+    """The numbers under a key in lists of objects, of which a line may have several."""
+
+    def __init__(self, key: str) -> None:
+        self.key, self.lists = key, list[tuple[int, dict[str, Any]]]()
+        self._all = re.compile(rb'"%s": ?([^,}\]]+)' % re.escape(key.encode()))
+        self._parser: Any = simdjson.Parser() if simdjson is not None else None
+
+    def take(self, objects: Any) -> dict[str, Any]:
+        self.lists.append((len(objects), {}))
+        return self.lists[-1][1]
+
+    def fill(self, line: bytes) -> bool:
+        """Give each list its numbers, in the order in which they stand in the line; whether there are as many."""
+        found = self._all.findall(line) if self.lists else []
+        if len(found) != sum(size for size, _ in self.lists):
+            return False
+        with suppress(ValueError, TypeError):
+            text = self._parser.parse(b"[%s]" % b",".join(found))
+            values = np.frombuffer(text.as_buffer(of_type="d"))
+            begin = 0
+            for size, columns in self.lists:
+                columns[self.key] = values[begin : begin + size]
+                begin += size
+            return begin == len(values)
+        return not self.lists
 
 
 _Ways = dict[str, Any]
@@ -150,18 +194,21 @@ def _ways(paths: Collection[str]) -> _Ways:
     return tree
 
 
-def _taken_out(value: Any, ways: _Ways | None) -> Any:
+def _taken_out(value: Any, ways: Any) -> Any:
     """A value of simdjson's as Python's, with the arrays that are wanted."""
     kind = type(value)
     if kind is _Array:
         if ways is None:
             return value.as_list()
+        if type(ways) is _Numbers:
+            return ways.take(value) if len(value) else []
         if not ways:
             return _numbers(value)
         inner = ways.get("[*]")  # an iterator would turn each into Python's at once
         return [_taken_out(value[place], inner) for place in range(len(value))]
     if kind is _Object:
-        return {key: _taken_out(value[key], ways.get(key)) for key in value} if ways else value.as_dict()
+        is_on_the_way = ways and type(ways) is not _Numbers
+        return {key: _taken_out(value[key], ways.get(key)) for key in value} if is_on_the_way else value.as_dict()
     return value
 
 
@@ -199,7 +246,7 @@ def _truths(text: bytes, count: int) -> Any:
 
 
 def as_array(value: Any) -> Any:
-    """A list as an array, if it holds numbers or truth values alone."""
+    """A list as an array, if it holds numbers alone, or truth values alone."""
     if not isinstance(value, list) or (value and value[0] is None):
         return value
     if value and isinstance(value[0], list):
@@ -208,7 +255,8 @@ def as_array(value: Any) -> Any:
         found = np.array(value)
     except (ValueError, OverflowError):  # lists of different lengths
         return value
-    return found if found.ndim == 1 and found.dtype.kind in "bif" else value
+    mixed = found.dtype.kind in "if" and bool in map(type, value)  # numpy makes numbers of true among numbers
+    return found if found.ndim == 1 and found.dtype.kind in "bif" and not mixed else value
 
 
 def _reason(error: ValueError | RecursionError) -> str:

@@ -273,7 +273,7 @@ def _objects(file: Path, reading: Reading) -> list[Record]:
 def at_path(record: Any, path: str) -> Any:
     """What lies at a path in a record, None where nothing does: `a.b` in an object, `a[0].b` in the first of a list
     (`[-1]`: the last), `a[*].b` in each of a list, one after the other; of `a|b` the first that is there."""
-    if isinstance(record, Mapping) and path in record:
+    if isinstance(record, dict) and path in record:
         return record[path]
     if "|" in path:
         return next((value for one in path.split("|") if (value := at_path(record, one)) is not None), None)
@@ -297,7 +297,7 @@ def _followed(value: Any, way: Sequence[str | int | None]) -> Any:
             parts = [_followed(one, way[done:]) for one in value] if isinstance(value, list) else []
             return _one_after_the_other([part for part in parts if part is not None])
         if isinstance(step, str):
-            value = value.get(step) if isinstance(value, Mapping) else None
+            value = value.get(step) if isinstance(value, dict) else None
         else:
             value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
     return value

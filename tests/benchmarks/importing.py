@@ -140,7 +140,11 @@ def _trajectories(root: Path, steps: int) -> Path:
     for step in range(1, steps + 1):
         rows = [
             {"format_version": 2, "group_index": number // 8, "trajectory_index": number % 8, "group_json": "{}"}
-            | {"trajectory_json": json.dumps(trajectory(number)), "reward": float(number % 2), "messages": None}
+            | {
+                "trajectory_json": json.dumps(trajectory(number), separators=(",", ":")),
+                "reward": float(number % 2),
+                "messages": None,
+            }
             for number in range(RESPONSES)
         ]
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{step:04d}.parquet")

@@ -24,6 +24,14 @@ _KEYS = ("group_index", "messages", "reward")
 _HISTORY = "history.jsonl"
 _COMPACT = ("compact_logprobs", "art_completion_logprobs")
 _TOKEN_ID = "token_id:"
+_CHOICES = (
+    *(f"exchanges.{name}[*].response.choices[*]" for name in ("chat_completions", "completions")),
+    *("messages_and_choices[*]", "additional_histories[*].messages_and_choices[*]"),
+)
+_LISTS = tuple(f"{place}.{name}" for place in _CHOICES for name in ("token_ids", "prompt_token_ids", *_COMPACT))
+_LOGPS = tuple(f"{place}.logprobs.content[*].logprob" for place in _CHOICES[:3])
+_NESTED = (b'"top_logprobs":[{', b'"top_logprobs": [{')
+"""Log-probabilities of tokens that were not sampled."""
 _OTHER_CALLS = ("responses", "messages")
 _SCALARS = {"loss/train": "loss", "loss/grad_norm": "grad_norm", "loss/learning_rate": "learning_rate"} | {
     f"loss/{name}": f"extra_{name}"
@@ -58,7 +66,7 @@ _GROUPS = "A group of trajectories is a prompt group."
 def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
     """A record for each trajectory, and behind them one for each exception of a group: an episode that failed."""
     exceptions = dict[Any, list[Any]]()
-    parse, number = lines.Parser(), 0
+    parse, number = _Parsers(), 0
     groups = dict[Any, dict[str, Any]]()  # every row has that of its group
     for number, row in enumerate(table_rows(file, reading), start=1):
         try:
@@ -78,7 +86,22 @@ def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
             yield number, dict.fromkeys(_KEYS) | {"group_index": group_index, "exception": exception}
 
 
-def _object(text: Any, parse: lines.Parser) -> dict[str, Any]:
+class _Parsers:
+    """Parses a trajectory; of choices with token ids, whose log-probabilities are an object a token, these alone."""
+
+    def __init__(self) -> None:
+        self._quick, self._whole = lines.Parser(_LISTS, numbers=_LOGPS), lines.Parser(_LISTS)
+
+    def __call__(self, text: bytes) -> Any:
+        if not any(nested in text for nested in _NESTED):
+            with suppress(*SURPRISES):  # what is wrong with it is said where it is read
+                found = self._quick(text)
+                if all(choice.get("token_ids") is not None for choice in _choices(found)):
+                    return found
+        return self._whole(text)
+
+
+def _object(text: Any, parse: _Parsers) -> dict[str, Any]:
     found = parse(text.encode()) if text is not None else {}
     if not isinstance(found, dict):
         raise BadLine("it is no object")
@@ -178,9 +201,7 @@ def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Ca
         goes_on = _same(given[: len(current)], current)
         talk += given[len(current) :] if goes_on else given
         choice = one["response"]["choices"][0]
-        sampled.append(
-            (len(talk), choice, choice.get("prompt_token_ids") or one["response"].get("prompt_token_ids"), False)
-        )
+        sampled.append((len(talk), choice, _prompt(choice, one["response"]), False))
         talk.append(choice["message"])
         current = [*given, choice["message"]]
     for one in at_path(trajectory, "exchanges.completions") or []:
@@ -188,9 +209,7 @@ def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Ca
         given = at_path(one, "request.prompt")
         if isinstance(given, str):
             talk.append({"role": "user", "content": given})
-        sampled.append(
-            (len(talk), choice, choice.get("prompt_token_ids") or one["response"].get("prompt_token_ids"), False)
-        )
+        sampled.append((len(talk), choice, _prompt(choice, one["response"]), False))
         talk.append({"role": "assistant", "content": choice.get("text")})
     histories = [trajectory.get("messages_and_choices") or []]
     histories += [history.get("messages_and_choices") or [] for history in trajectory.get("additional_histories") or []]
@@ -202,8 +221,14 @@ def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Ca
                 begins = False
             talk.append(one["message"] if _is_choice(one) else one)
     rows = conversation(talk)
-    calls = [Call(*_tokens(choice), prompt or None, turn, begins) for turn, choice, prompt, begins in sampled]
+    calls = [Call(*_tokens(choice), prompt, turn, begins) for turn, choice, prompt, begins in sampled]
     return rows, calls, sampled[0][0] if sampled else None
+
+
+def _prompt(choice: Mapping[str, Any], response: Mapping[str, Any]) -> Any:
+    """All tokens that a call was given; None: not logged."""
+    found = (one.get("prompt_token_ids") for one in (choice, response))
+    return next((ids for ids in found if ids is not None and len(ids)), None)
 
 
 def _is_choice(entry: Mapping[str, Any]) -> bool:
@@ -228,7 +253,7 @@ def _essence(message: Mapping[str, Any]) -> tuple[Any, ...]:
     return message.get("role"), message.get("content") or None, bool(message.get("tool_calls"))
 
 
-def _tokens(choice: Mapping[str, Any]) -> tuple[list[int] | None, list[float | None] | None]:
+def _tokens(choice: Mapping[str, Any]) -> tuple[Any, Any]:
     """Token ids and log-probabilities of a choice; None: it has none."""
     ids, logps = (
         choice.get("token_ids"),
@@ -237,14 +262,16 @@ def _tokens(choice: Mapping[str, Any]) -> tuple[list[int] | None, list[float | N
     listed = choice.get("logprobs") or {}
     if "token_logprobs" in listed:  # of the older API
         names, values = listed.get("tokens") or [], listed.get("token_logprobs")
+    elif isinstance(content := listed.get("content"), Mapping):
+        names, values = [], content["logprob"]
     else:
-        entries = [*(listed.get("content") or ()), *(listed.get("refusal") or ())]
+        entries = [*(content or ()), *(listed.get("refusal") or ())]
         names = [entry.get("token_id", entry.get("token")) for entry in entries]
         values = [entry.get("logprob") for entry in entries] or None
     if ids is None and names:
         found = [_token_id(name) for name in names]
         ids = None if None in found else found
-    return ids or None, values if logps is None else logps
+    return ids if ids is not None and len(ids) else None, values if logps is None else logps
 
 
 def _token_id(name: Any) -> int | None:

@@ -63,7 +63,9 @@ def test_a_line_is_what_python_reads(text: str, parser: str, tmp_path: Path) -> 
 
 
 def test_lists_of_numbers_are_arrays_and_others_are_lists(parser: str, tmp_path: Path) -> None:
-    text = '{"f": [0, 0.5], "i": [1, 2], "b": [true], "nan": [NaN], "null": [1, null], "deep": [[1], [2]], "t": ["a"]}'
+    text = (
+        '{"f": [0, 0.5], "i": [1, 2], "b": [true], "nan": [NaN], "null": [1, null], "deep": [[1], [2]], "t": [1, true]}'
+    )
     path = write(tmp_path / "a.jsonl", text + "\n")
     ((_, found),) = lines.read(path, Reading(), arrays=["f", "i", "b", "nan", "null", "deep", "t"])
     kinds = {key: value.dtype.kind if isinstance(value, np.ndarray) else "list" for key, value in found.items()}
@@ -141,6 +143,32 @@ def test_lists_at_a_path_are_arrays_wherever_they_stand(parser: str, tmp_path: P
     assert isinstance(found["a"][0]["x"], np.ndarray) and found["a"][0]["m"].dtype == bool
     assert isinstance(found["b"]["x"], np.ndarray) and [type(each) for each in found["g"]] == [np.ndarray] * 3
     assert isinstance(found["x"], list) and isinstance(found["m"], list) and isinstance(found["a"][1]["x"], list)
+
+
+NUMBERS = [
+    ([[{"p": 1, "t": "a"}, {"p": -0.5}], []], [[1.0, -0.5], []]),
+    ([[{"p": 1e300}, {"p": 2}], [{"t": ']"p": 3', "p": 0.1}]], [[1e300, 2.0], [0.1]]),
+    ([[{"p": 1}, {"q": 2}]], None),
+    ([[{"p": 1}, {"p": None}]], None),
+    ([[{"p": 1}], [{"p": "x"}]], None),
+    ([[{"p": 1, "more": [{"p": 3}]}]], None),
+]
+
+
+def test_numbers_in_lists_of_objects_are_arrays_where_the_text_tells_them() -> None:
+    parse = lines.Parser(["calls[*].ids"], numbers=["calls[*].logs.content[*].p"])
+    for contents, expected in NUMBERS:
+        record = {"p": "", "calls": [{"ids": [1, 2], "logs": {"content": content}} for content in contents]}
+        if expected is not None:
+            del record["p"]
+        for separators in ((",", ":"), (", ", ": ")):
+            found = parse(json.dumps(record, separators=separators).encode())
+            told = [call["logs"]["content"] for call in found["calls"]]
+            if expected is None:
+                assert told == contents, contents
+            else:
+                assert [one and list(one["p"]) for one in told] == expected, contents
+            assert [type(call["ids"]) for call in found["calls"]] == [np.ndarray] * len(contents)
 
 
 def plain_all(value: Any) -> Any:
