@@ -17,22 +17,34 @@ _TOO_WIDE = """() => [document.scrollingElement, ...document.querySelectorAll('[
 
 def faults(page: Page) -> list[str]:
     """What axe finds on the page, and where it scrolls sideways; each with its place."""
+    found = axe_faults(page)
+    before = page.viewport_size
+    assert before is not None
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": before["height"]})
+        found += too_wide(page)
+    page.set_viewport_size(before)
+    return found
+
+
+def too_wide(page: Page) -> list[str]:
+    """Where the page scrolls sideways at its present width."""
+    assert page.viewport_size is not None
+    for _ in range(100):  # charts follow a moment later
+        if not page.evaluate(_TOO_WIDE):
+            return []
+        page.wait_for_timeout(100)
+    return [f"{page.viewport_size['width']} pixels: {text}" for text in page.evaluate(_TOO_WIDE)]
+
+
+def axe_faults(page: Page) -> list[str]:
+    """What axe finds on the page at its present width."""
     found = _of_axe(page)
     for _ in range(5):
         if not found:
             break
         page.wait_for_timeout(1000)  # what fades in has too little contrast until it is there
         found = _of_axe(page)
-    before = page.viewport_size
-    assert before is not None
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": before["height"]})
-        for _ in range(100):  # charts follow a moment later
-            if not page.evaluate(_TOO_WIDE):
-                break
-            page.wait_for_timeout(100)
-        found += [f"{width} pixels: {text}" for text in page.evaluate(_TOO_WIDE)]
-    page.set_viewport_size(before)
     return found
 
 
