@@ -60,6 +60,8 @@ class Session:
     """Whether the command palette has been opened and waits for its list."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
+    left_range: tuple[list[str], tuple[int, int]] | None = None
+    """The runs of the address, and their chosen steps, when all steps were asked for."""
     along: "Along | None" = None
     """Where the steps lie on the axis of this page's charts; None: along the steps."""
     pins: "tuple[Pin, ...]" = ()

@@ -154,7 +154,17 @@ def set_range(first: int, last: int) -> None:
 
 
 def clear_range() -> None:
+    """Show all steps; the way back to the chosen ones is `left_range`."""
+    first, last = step_range()
+    if first is not None and last is not None:
+        session().left_range = st.query_params.get_all("run"), (first, last)
     st.query_params.update(_NO_RANGE)
+
+
+def left_range() -> tuple[int, int] | None:
+    """The steps of these runs that were chosen before all were asked for; None: of others, or none."""
+    left = session().left_range
+    return left[1] if left and left[0] == st.query_params.get_all("run") else None
 
 
 SMOOTHING = (1, 5, 10, 20, 50)

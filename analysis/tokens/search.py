@@ -110,11 +110,13 @@ def search_responses(run: Run, text: str, first: int, last: int) -> FoundRespons
     with _rows(run, first, last, text) as (connection, rows, given):
         frame = connection.execute(
             f"""
-            select step, seq_id, reward, n_tokens, prompt, count(*) over () as total,
+            select step, seq_id, reward, n_tokens, prompt, total,
                 if(place > 1 + {_BEFORE}, '… ', '') || substr(text, greatest(1, place - {_BEFORE}), {_SHOWN})
                     || if(place - {_BEFORE} + {_SHOWN} <= length(text), ' …', '') as response
-            from (select *, {_place(text)} as place from {rows} where {_matches(text)})
-            order by step, seq_id limit {MOST_FOUND}
+            from (select *, {_place(text)} as place from (
+                select *, count(*) over () as total from {rows} where {_matches(text)}
+                order by step, seq_id limit {MOST_FOUND}))
+            order by step, seq_id
             """,
             given,
         ).df()
@@ -203,5 +205,7 @@ def _matches(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """Where the match begins, from 1."""
-    return "instr(text, regexp_extract(text, $text))" if _pattern(text) else "instr(lower(text), lower($text))"
+    """Where the match begins, from 1: what stands before it is told from an earlier copy of the same text."""
+    if not _pattern(text):
+        return "instr(lower(text), lower($text))"
+    return "1 + length(regexp_extract(text, '^(?s:(.*?))(?:' || $text || ')', 1))"

@@ -246,12 +246,27 @@ def _age(opened: Opened) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
 
 
+def chosen_steps() -> None:
+    """The chosen steps and the way to all of them, or the way back."""
+    first, last = state.step_range()
+    if first is not None and last is not None:
+        st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
+        st.button(
+            "All steps", key="all-steps", on_click=state.clear_range, icon=":material/zoom_out_map:", type="tertiary"
+        )
+    elif left := state.left_range():
+        words = f"Back to {steps_in_words(*left)}"
+        st.button(
+            words, key="back-to-steps", on_click=state.set_range, args=left, icon=":material/undo:", type="tertiary"
+        )
+
+
 def _range_bar(opened: Opened) -> None:
     """The step range: what a drag over a chart sets, for the keyboard too, and the way back."""
     first, last = state.step_range()
     end = opened.summary.last_step
+    chosen_steps()
     if first is not None and last is not None:
-        st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
         explain_link(opened)
     with st.popover("Steps", icon=":material/straighten:", type="tertiary", key="steps", on_change="rerun") as popover:
         if popover.open:
@@ -268,10 +283,6 @@ def _range_bar(opened: Opened) -> None:
                 if end >= latest:
                     span = (end - latest + 1, end)
                     st.button(f"Latest {latest}", key=f"latest-{latest}", on_click=state.set_range, args=span)
-    if first is not None:
-        st.button(
-            "All steps", key="all-steps", on_click=state.clear_range, icon=":material/zoom_out_map:", type="tertiary"
-        )
 
 
 def _lines(opened: Opened) -> None:

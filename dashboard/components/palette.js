@@ -17,7 +17,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
 
 class Palette {
   constructor(dialog, keys) {
-    Object.assign(this, { dialog, keys, entries: [], rest: [], run: "", last: -1 })
+    Object.assign(this, { dialog, keys, entries: [], rest: [], run: "", last: -1, unlisted: 0 })
     this.input = dialog.querySelector("input")
     this.list = dialog.querySelector(".list")
     this.more = dialog.querySelector(".more")
@@ -32,8 +32,8 @@ class Palette {
   show(data) {
     this.data = data
     if (data.rest) {
-      const { entries, run, last } = data.rest
-      Object.assign(this, { rest: entries, run, last, waits: false })
+      const { entries, ...others } = data.rest
+      Object.assign(this, { rest: entries, ...others, waits: false })
     }
     if (!this.listening) {
       this.listening = new AbortController()
@@ -114,7 +114,8 @@ class Palette {
     this.list.replaceChildren(...drawn)
     const nothing = this.waits ? "Looking …" : "Nothing is called that."
     const others = hidden ? `${hidden.toLocaleString("en")} more: type on. ` : ""
-    this.more.textContent = this.entries.length ? `${others}↑ ↓ to choose, Enter to go, ? for all keys` : nothing
+    const older = this.unlisted ? `The ${this.unlisted.toLocaleString("en")} oldest runs are on the page Runs only. ` : ""
+    this.more.textContent = older + (this.entries.length ? `${others}↑ ↓ to choose, Enter to go, ? for all keys` : nothing)
     this.mark(Math.min(place, Math.max(this.entries.length - 1, 0)))
   }
 

@@ -14,6 +14,7 @@ import streamlit as st
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard import state
+from ratioscope.dashboard.annotations import annotation_of
 from ratioscope.dashboard.components.menu import CARRIED
 from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.keys import SHORTCUTS
@@ -24,6 +25,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
 _MOST_RUNS = 3_000
+"""The newest ones."""
 _KEY = "palette"
 
 Entry = tuple[str, str, str, str, Mapping[str, str] | None]
@@ -96,18 +98,22 @@ def _rest(pages: Mapping[str, Page], shown: str) -> dict[str, Any]:
         with suppress(RatioscopeError):  # the page says so
             opened = state.open_listed(known[run_id])
     entries = [*_of_run(opened)] if opened else []
+    listed = list(known.items())[:_MOST_RUNS]
     page = shown if pages[shown].group == pages["overview"].group else "overview"
-    for name, run in list(known.items())[:_MOST_RUNS]:
+    for name, run in listed:
         algorithm = run.manifest.algorithm.get("name", "") if run.manifest else "cannot be read"
         entries.append(("Runs", one_line(name), one_line(algorithm), page, {"run": name}))
-    return {"entries": entries, "run": run_id if opened else "", "last": opened.summary.last_step if opened else -1}
+    last = opened.summary.last_step if opened else -1
+    return {
+        "entries": entries, "run": run_id if opened else "", "last": last, "unlisted": len(known) - len(listed),
+    }  # fmt: skip
 
 
 def _of_run(opened: Opened) -> Iterator[Entry]:
     for finding in opened.findings:
         page = RULES[finding.rule].page
         yield "Findings", one_line(finding.sentence), "", page, steps_query(finding, opened.run_id)
-    for step, text in session().pins:
+    for step, text in annotation_of(opened.run.folder).pins:
         yield "Notes", text, f"step {step}", "tokens", {"run": opened.run_id, "step": str(step), "where": "this step"}
     for label in metrics.choices(opened.summary):
         yield "Metrics", label, "", "metrics", {"run": opened.run_id, "pin": label}

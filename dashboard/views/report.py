@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.frame import how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.frame import chosen_steps, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.report.build import (
@@ -19,7 +19,6 @@ from ratioscope.dashboard.report.chromium import find_chromium
 from ratioscope.dashboard.report.ordered import Made, Order
 from ratioscope.dashboard.report.write import contents
 from ratioscope.dashboard.sections import PAGES, SECTIONS
-from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
@@ -134,15 +133,12 @@ def _order(opened: list[Opened]) -> Order | None:
         st.caption(_WHAT[kind])
         if len(usable) < len(_NAMES):
             st.caption("PDF and Markdown need Chromium or Chrome on this machine (on Debian: apt install chromium).")
-        first, last = state.step_range()
-        if first is not None and last is not None:
-            st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
-            st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
+        chosen_steps()
     if not pages and not several:
         st.info("Choose at least one page.", icon=":material/info:")
         return None
     states = tuple((each.run_id, each.run.signature) for each in opened)
-    return Order(states, tuple(name for name in SECTIONS if name in pages), metric, (first, last), str(kind))
+    return Order(states, tuple(name for name in SECTIONS if name in pages), metric, state.step_range(), str(kind))
 
 
 def _choose(key: str, pages: tuple[str, ...]) -> None:

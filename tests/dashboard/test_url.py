@@ -73,6 +73,8 @@ def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
     assert query(at, "from") == query(at, "to") == []
     assert query(at, "run") == ["seed-1"]
     assert "steps 3 to 7" not in sentences(at)
+    checked(at.button(key="back-to-steps").click().run(), "overview")
+    assert _menu(at) == {"run=seed-1&from=3&to=7"}
 
 
 def _menu(at: AppTest) -> set[str]:

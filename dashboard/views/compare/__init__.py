@@ -10,14 +10,13 @@ from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import POLL_SECONDS, how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.frame import POLL_SECONDS, chosen_steps, how_to_read, link, no_runs, page_head
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.sections.compare import baseline, tables
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.dots import dots, left_out
-from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.choosing import MOST_RUNS, choose_runs, other_seeds
@@ -119,7 +118,8 @@ def _dots(comparison: Comparison, base: int) -> None:
 def _difference(comparison: Comparison, look: Look, base: int) -> None:
     """The curves, and on demand the numbers behind the dots: what few ask for is folded."""
     if comparison.measure.by == "step":
-        _range()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            chosen_steps()
     panels(comparison, look)
     pairs = len(comparison.standing.contrasts)
     says = f"{len(comparison.settings)} settings, {pairs} pairs judged together (Holm)" if pairs > 1 else ""
@@ -179,15 +179,6 @@ def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
             differing = tables.parts(comparison.settings, alike=True)
         draw(*differing, *tables.other_settings(members))
         findings_by_run(members)
-
-
-def _range() -> None:
-    """The brushed steps, and the way back."""
-    first, last = state.step_range()
-    if first is not None and last is not None:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(steps_in_words(first, last), icon=":material/straighten:", color="blue")
-            st.button("All steps", key="all-steps", on_click=state.clear_range, type="tertiary")
 
 
 def _read(listed: list[Listed]) -> list[Member]:

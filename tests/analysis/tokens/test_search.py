@@ -51,6 +51,21 @@ def test_what_is_found_is_what_python_finds(tmp_path: Path, responses: bool) -> 
         search_responses(run, "/(/", 0, 3)
 
 
+def test_a_match_is_shown_at_its_own_place(tmp_path: Path) -> None:
+    said = "17 is prime.\n" + "x" * 200 + " so 7 it is" + "y" * 200
+    step = plain_step([-1.0], [-1.0]).with_sequences(response=[said])
+    run = open_run(write_run(tmp_path / "run", [step]))
+    for text, begins in (
+        (r"/\b7\b/", "… x"),
+        ("so 7", "… x"),
+        ("/7|so/", "17 is"),
+        ("/(?i)IT is(y)?/", "… x"),
+        ("/y$/", "… y"),
+    ):
+        shown = search_responses(run, text, 0, 0).frame["response"][0]
+        assert shown.startswith(begins) and (begins != "… x" or "so 7 it" in shown), text
+
+
 def test_the_next_wrong_and_right_answer_follow_the_log_and_end(tmp_path: Path) -> None:
     run, _ = _written(tmp_path / "run", responses=True)
     halves = reward_halves(run)
