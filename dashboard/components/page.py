@@ -19,6 +19,8 @@ from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 
+_LONGEST_TEXT = 200
+
 
 def draw_page(page: Page) -> None:
     """The page of the chosen run."""
@@ -102,9 +104,11 @@ def _draw(make: Callable[..., Iterable[Shown]], given: Sequence[Any], of: Page |
 
 
 def _choices(choices: Sequence[Choice], subject: Subject, chosen: Sequence[Any]) -> list[Any]:
-    """The widgets, several beside each other; what is chosen with each."""
+    """The widgets, several beside each other, below each other where one is a text; what is chosen with each."""
     places: Sequence[Any] = [st] * len(choices)
-    if len(choices) > 1 and any(choice.width for choice in choices):
+    if any(choice.kind == "text" for choice in choices):
+        pass
+    elif len(choices) > 1 and any(choice.width for choice in choices):
         places = [st.container(horizontal=True, vertical_alignment="bottom")] * len(choices)
     elif len(choices) > 1:
         places = st.columns(len(choices))
@@ -113,10 +117,10 @@ def _choices(choices: Sequence[Choice], subject: Subject, chosen: Sequence[Any])
 
 def _choice(choice: Choice, place: Any, subject: Subject, chosen: Sequence[Any]) -> Any:
     options = choice.options(subject) if callable(choice.options) else choice.options
-    if not options and choice.kind != "several":
+    if not options and choice.kind not in ("several", "text"):
         return None
     names = list(options)
-    usual: Any = choice.usual(options, *chosen) if choice.usual else names[0]
+    usual: Any = choice.usual(options, *chosen) if choice.usual else next(iter(names), None)
     said: dict[str, Any] = {"key": choice.key, "bind": "query-params", "help": _told(choice.help, subject, ()) or None}
     if choice.width:
         said["width"] = choice.width
@@ -129,6 +133,8 @@ def _choice(choice: Choice, place: Any, subject: Subject, chosen: Sequence[Any])
             said |= {"placeholder": choice.hint, "filter_mode": "contains"}
             kept = place.multiselect(choice.label, names, default=usual, **said)
             return {name: options[name] for name in kept}
+        case "text":
+            return place.text_input(choice.label, placeholder=choice.hint, max_chars=_LONGEST_TEXT, **said).strip()
         case "search":
             found = place.selectbox(choice.label, names, names.index(usual), filter_mode="contains", **said)
         case "tick":

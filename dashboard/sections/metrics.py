@@ -1,10 +1,14 @@
 """What else is logged? A user's own choice of numbers by step: over the steps, and one over another."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from itertools import islice
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -13,10 +17,13 @@ from ratioscope.dashboard.formats import metric_label, metric_value, plain_numbe
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part
 from ratioscope.dashboard.sections.subject import Subject, chart, over_steps_chart
+from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
 
 USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
 """Where nothing is chosen, as far as they are logged."""
+MOST_MATCHES = 24
+"""Charts of what matches an expression."""
 
 
 def choices(summary: StepSummary) -> dict[str, str]:
@@ -45,9 +52,32 @@ def values_of(summary: StepSummary, key: str) -> "pd.Series[float]":
     return summary.steps[key].astype(float).reindex(summary.values.index)
 
 
-def answer(subject: Subject, chosen: Mapping[str, str]) -> str:
+def matching(options: Mapping[str, str], pattern: str) -> dict[str, str]:
+    """Of label -> key those whose label or key has a match of a regular expression, in any case.
+
+    Raises:
+        RatioscopeError: it is none.
+    """
+    try:  # RE2: in proportion to the text, whatever the expression
+        found = (
+            pc.match_substring_regex(pa.array(list(of)), pattern, ignore_case=True)
+            for of in (options, options.values())
+        )
+        fits = pc.or_(*found).to_pylist()
+    except pa.ArrowInvalid as error:
+        why = str(error).removeprefix("Invalid regular expression: ").removesuffix(f": {pattern}")
+        raise RatioscopeError(f"“{pattern}” is not a regular expression: {why}.") from None
+    return {label: key for (label, key), fit in zip(options.items(), fits, strict=True) if fit}
+
+
+def answer(subject: Subject, pattern: str, chosen: Mapping[str, str]) -> str:
     """How much there is to choose from, and how much of it is shown."""
     there = _offered(subject)
+    if pattern:
+        with suppress(RatioscopeError):  # said where the charts would be
+            n = len(matching(there, pattern))
+            less = f"; the first {MOST_MATCHES} are drawn" if n > MOST_MATCHES else ""
+            return f"{n} of {len(there)} metrics and columns match “{one_line(pattern)}”{less}."
     own = sum(key not in CATALOGUE for key in there.values())
     columns = f" and {own} column{'s' * (own != 1)} of the steps table" if own else ""
     metrics = f"{len(there) - own} metric{'s' * (len(there) - own != 1)}{columns}"
@@ -109,16 +139,21 @@ def usual(options: Mapping[str, str]) -> Sequence[str]:
     return [label for label, key in options.items() if key in USUAL]
 
 
+def _wanted(subject: Subject, pattern: str, chosen: Mapping[str, str]) -> dict[str, str]:
+    """What matches, or else what is pinned."""
+    return dict(islice(matching(_offered(subject), pattern).items(), MOST_MATCHES)) if pattern else dict(chosen)
+
+
 def _offered(subject: Subject) -> dict[str, str]:
     return choices(subject.opened.summary)
 
 
-def _chosen(subject: Subject, _: Mapping[str, str], over: str, shown: str) -> list[Chart]:
+def _chosen(subject: Subject, _: str, __: Mapping[str, str], over: str, shown: str) -> list[Chart]:
     labels = {key: label for label, key in _offered(subject).items()}
     return [against(subject, (labels[over], over), (labels[shown], shown))]
 
 
-def _first(place: int, options: Mapping[str, str], pinned: Mapping[str, str]) -> str:
+def _first(place: int, options: Mapping[str, str], _: str, pinned: Mapping[str, str]) -> str:
     """The first or the second of what is pinned, or else of all."""
     labels = list(options)
     return [*list(pinned or options)[:2], *labels][place]
@@ -127,14 +162,16 @@ def _first(place: int, options: Mapping[str, str], pinned: Mapping[str, str]) ->
 PAGE = Page(
     "metrics", "Metrics", "Which numbers do I want to watch?", 102, ":material/dashboard_customize:",
     choices=[
+        Choice("match", "Matching", {}, "text", help="Shows these in place of the pinned ones; in any case.", width=320,
+               hint="expression: clip|^kl"),
         Choice("pin", "Pinned", _offered, "several", usual, help="Kept in the link.", hint="metric or column"),
     ],
     answer=answer,
-    main=lambda subject, chosen: [Beside(pinned(subject, chosen), across=2)],
+    main=lambda subject, *chosen: [Beside(pinned(subject, _wanted(subject, *chosen)), across=2)],
     parts=[
         Part(
             "", "", _chosen,
-            when=lambda subject, _: len(_offered(subject)) > 1,
+            when=lambda subject, *_: len(_offered(subject)) > 1,
             choices=[
                 Choice("x", "Over", _offered, "search", partial(_first, 1)),
                 Choice("y", "Shown", _offered, "search", partial(_first, 0)),

@@ -48,8 +48,9 @@ class Choice:
     key: str
     label: str
     options: Mapping[str, Any] | Callable[[Subject], Mapping[str, Any]]
-    """What can be chosen, by its words; where there is nothing, the value is None. Of a tick: unticked, ticked."""
-    kind: Literal["select", "search", "slider", "segments", "several", "tick"] = "select"
+    """What can be chosen, by its words; where there is nothing, the value is None. Of a tick: unticked, ticked; of a
+    text: nothing."""
+    kind: Literal["select", "search", "slider", "segments", "several", "tick", "text"] = "select"
     usual: Callable[..., Any] | None = None
     """Of the options and what is chosen above, the words that are chosen at first; None: the first ones."""
     help: str | Callable[[Subject], str] = ""

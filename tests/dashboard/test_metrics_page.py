@@ -57,6 +57,10 @@ def test_one_over_another_says_how_they_go_together(folder: Path) -> None:
 def test_the_link_holds_the_view(folder: Path) -> None:
     serve_from([folder.parent])
     own = "column extra_temperature"
+    at = visit("metrics", run="run", match="(?-i:T)emp|^extra_TEMP")
+    assert len(charts(at)) == 2 and "1 of " in sentences(at)
+    assert "match “(?-i:T)emp|^extra_TEMP”." in sentences(at)
+    assert "“(<b>” is not a regular expression: missing )." in sentences(visit("metrics", run="run", match="(<b>"))
     at = visit("metrics", run="run", pin=[own, f"column {EVIL}"], x=own, y=metric_label("s_k_bounded"))
     assert at.multiselect(key="pin").value == [own, f"column {EVIL}"]
     assert len(charts(at)) == 3 and "<b>" not in str([chart["layout"] for chart in charts(at)])
