@@ -52,13 +52,16 @@ def main(default: str = "") -> None:
     for name, page in shown.items():
         groups.setdefault(page.group, []).append(pages[name])
     from ratioscope.dashboard.components.palette import palette, palette_button  # as heavy as all pages
+    from ratioscope.dashboard.components.view_tools import open_named_view
 
     with st.sidebar:
         palette_button()
     menu(groups, chosen)
-    palette(shown, chosen.url_path or default)
+    session().page = chosen.url_path or default
+    palette(shown, session().page)
     login.way_out()
     st.set_page_config(page_title=_tab_title(chosen.title))
+    open_named_view()
     if not leaving(chosen):
         say_what_means_nothing()
         session().pins = ()

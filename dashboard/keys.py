@@ -14,7 +14,7 @@ class Key:
 
 
 SHORTCUTS = {
-    "palette": Key("Ctrl+K", "Go to a page, run, finding, metric or step"),
+    "palette": Key("Ctrl+K", "Go to a page, run, view, finding, metric or step"),
     "keys": Key("?", "List these keys"),
     "close": Key("Esc", "Close what is open"),
     "open": Key("Alt+O", "Open the selected run", "Runs"),

@@ -32,6 +32,11 @@ def parameters() -> frozenset[str]:
     return frozenset(_NAMES.split()).union(*(page.in_address for page in PAGES.values()))
 
 
+def is_known(key: str) -> bool:
+    """Whether some page knows what an address asks for by this key."""
+    return key in parameters() or key.startswith(_OPEN)
+
+
 def say_what_means_nothing() -> None:
     """A line on what the address asks for that no page knows, and on steps and places that cannot be any."""
     unused = list(filter(_means_nothing, st.query_params))
@@ -49,4 +54,4 @@ def _means_nothing(key: str) -> bool:
         return not value.isdecimal()
     if key in _ONE_OF:
         return value not in _ONE_OF[key]
-    return key not in parameters() and not key.startswith(_OPEN)
+    return key != "view" and not is_known(key)

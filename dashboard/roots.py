@@ -45,5 +45,9 @@ def check_imports() -> None:
 
 def imports_of(root: Path) -> Path:
     """Where other programs' runs below a folder are imported to: the cache, and never the folder."""
-    key = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return cache_folder("imports") / key
+    return cache_folder("imports") / root_key(root)
+
+
+def root_key(root: Path) -> str:
+    """The name of a folder for what belongs to a served one and is kept elsewhere."""
+    return hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]

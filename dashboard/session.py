@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ratioscope.dashboard.annotations import Pin
     from ratioscope.dashboard.figures.along import Along
     from ratioscope.dashboard.report.ordered import Made
+    from ratioscope.dashboard.saved_views import SavedView
 
 _KEY = "ratioscope"
 _REST = 3.0  # how many times as long as drawing took a page that follows a run leaves the processor to others
@@ -51,6 +52,8 @@ class Session:
 
     pages: dict[str, st.Page] = field(default_factory=dict)
     """By name, as the menu has them."""
+    page: str = ""
+    """The name of the one on the screen."""
     leaving: Leaving | None = None
     clicked_step: int | None = None
     """The step whose dialog is open."""
@@ -60,6 +63,10 @@ class Session:
     """Whether the command palette has been opened and waits for its list."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
+    view_said: str = ""
+    """What came of saving or deleting a view."""
+    deleted_view: "SavedView | None" = None
+    """The last one, until it is restored or something else is done with views."""
     left_range: tuple[list[str], tuple[int, int]] | None = None
     """The runs of the address, and their chosen steps, when all steps were asked for."""
     along: "Along | None" = None

@@ -205,7 +205,7 @@ def _matches(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """Where the match begins, from 1: what stands before it is told from an earlier copy of the same text."""
+    """Where the match begins, from 1: measured by the text before it, as the same text may stand earlier, too."""
     if not _pattern(text):
         return "instr(lower(text), lower($text))"
     return "1 + length(regexp_extract(text, '^(?s:(.*?))(?:' || $text || ')', 1))"

@@ -3,7 +3,6 @@
 import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -17,6 +16,7 @@ from ratioscope.dashboard.components.alarm import alarm
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.explained import explain_link
 from ratioscope.dashboard.components.step_dialog import show_step
+from ratioscope.dashboard.components.view_tools import view_tools
 from ratioscope.dashboard.figures.along import along_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.roots import roots
@@ -202,7 +202,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
             _follow(opened, status, follow=follow)
         _range_bar(opened)
         _lines(opened)
-        link(opened.run_id)
+        view_tools(opened.run_id)
 
 
 @st.fragment(run_every=_LOOK_SECONDS)
@@ -302,22 +302,3 @@ def _lines(opened: Opened) -> None:
             session().along = along_of(Member(opened.run_id, opened.run, opened.summary), by)
         except RatioscopeError as error:
             st.text(safe(error))
-
-
-def link(shown: str = "") -> None:
-    """The address of what is on the screen; it opens the same view again, also after a restart.
-
-    Args:
-        shown: the id of the run on the screen, for an address that names none: the newest is another one tomorrow.
-    """
-    with st.popover("Link", icon=":material/link:", type="tertiary", key="link", on_change="rerun") as popover:
-        if popover.open:
-            st.code(_address(shown), language=None, wrap_lines=True)
-
-
-def _address(shown: str) -> str:
-    page = str(st.context.url or "").split("?")[0]
-    query = [(key, value) for key in st.query_params for value in st.query_params.get_all(key)]
-    if shown and "run" not in st.query_params:
-        query.insert(0, ("run", shown))
-    return f"{page}?{urlencode(query)}"

@@ -175,7 +175,10 @@ class Palette {
     this.dialog.close()
     const now = new URLSearchParams(location.search)
     const wanted = new URLSearchParams(page === null ? now : undefined)
-    for (const [key, value] of Object.entries(query ?? {})) wanted.set(key, value)
+    for (const [key, value] of Object.entries(query ?? {})) {
+      wanted.delete(key)
+      for (const each of [value].flat()) wanted.append(key, each)
+    }
     if (!query) for (const key of this.data.carried) for (const value of now.getAll(key)) wanted.append(key, value)
     const folder = location.pathname.replace(/[^/]*$/, "")
     const path = page === null ? location.pathname : folder + (page === this.data.first ? "" : page)

@@ -16,6 +16,7 @@ from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import annotation_of
 from ratioscope.dashboard.components.menu import CARRIED
+from ratioscope.dashboard.components.view_tools import openable_views
 from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.keys import SHORTCUTS
 from ratioscope.dashboard.sections import metrics
@@ -28,13 +29,13 @@ _MOST_RUNS = 3_000
 """The newest ones."""
 _KEY = "palette"
 
-Entry = tuple[str, str, str, str, Mapping[str, str] | None]
+Entry = tuple[str, str, str, str, Mapping[str, str | list[str]] | None]
 """Group, words, what stands beside them, page; and its query, None: the runs and the steps that are chosen."""
 
 _HTML = """
 <dialog class="go" aria-label="Go to">
   <input type="text" role="combobox" aria-expanded="true" aria-controls="entries" aria-autocomplete="list"
-    aria-label="Page, run, finding, metric or step" placeholder="Page, run, finding, metric, or step 120"
+    aria-label="Page, run, view, finding, metric or step" placeholder="Page, run, view, finding, metric, or step 120"
     autocomplete="off" autocapitalize="off" spellcheck="false">
   <div class="list" id="entries" role="listbox" aria-label="Where to"></div>
   <p class="more" aria-live="polite"></p>
@@ -99,6 +100,7 @@ def _rest(pages: Mapping[str, Page], shown: str) -> dict[str, Any]:
             opened = state.open_listed(known[run_id])
     entries = [*_of_run(opened)] if opened else []
     listed = list(known.items())[:_MOST_RUNS]
+    entries += [("Views", view.name, pages[view.page].title, view.page, dict(view.query)) for view in openable_views()]
     page = shown if pages[shown].group == pages["overview"].group else "overview"
     for name, run in listed:
         algorithm = run.manifest.algorithm.get("name", "") if run.manifest else "cannot be read"

@@ -5,8 +5,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.frame import chosen_steps, how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.frame import chosen_steps, how_to_read, no_runs, page_head
 from ratioscope.dashboard.components.metric_choice import metric_choice
+from ratioscope.dashboard.components.view_tools import view_tools
 from ratioscope.dashboard.formats import count, escape
 from ratioscope.dashboard.report.build import (
     command_line,
@@ -49,7 +50,7 @@ def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         page_head(PAGES["report"])
-        link()
+        view_tools()
     if not state.runs():
         no_runs()
         return

@@ -29,6 +29,7 @@ from ratioscope.dashboard.components.run_list import (
     line,
     run_table,
 )
+from ratioscope.dashboard.components.view_tools import saved_view_links, view_tools
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.keys import SHORTCUTS
 from ratioscope.dashboard.load import server_load
@@ -56,7 +57,9 @@ with RunRecorder("runs/mine", algorithm={"name": "grpo"}) as recorder:
 
 def render() -> None:
     """The page."""
-    page_head(PAGES["runs"])
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        page_head(PAGES["runs"])
+        view_tools()
     known = list(state.runs().values())
     foreign_runs(imported=False)
     if not known:
@@ -146,6 +149,7 @@ def _list(known: list[Listed]) -> None:
     annotations = read_annotations(run.folder for run in known)
     lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
     answer(_inventory(lines))
+    saved_view_links()
     left = reader.ask(known)
     shown, filtered = _filter(lines)
     if filtered:

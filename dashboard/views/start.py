@@ -3,6 +3,7 @@
 import streamlit as st
 
 from ratioscope.dashboard.components.leave import leave_for
+from ratioscope.dashboard.components.view_tools import saved_view_links
 from ratioscope.dashboard.demo import Demo, Stage, demo, stage
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
@@ -23,6 +24,7 @@ def render() -> None:
     st.page_link(laboratory, label="Meanwhile: play with the theory", icon=laboratory.icon)
     st.header("Three finished runs, each one click from its answer", anchor=False)
     _guided(live)
+    saved_view_links()
     st.page_link(session().pages["runs"], label="All runs", icon=":material/list:")
 
 

@@ -7,12 +7,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import Manifest, dashboard
-from ratioscope.dashboard.formats import metric_label
+from ratioscope.dashboard.formats import escape, metric_label
 from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.saved_views import LONGEST_NAME, save_view, saved_views
+from ratioscope.dashboard.session import Leaving
 from ratioscope.dashboard.views.compare import choosing
+from ratioscope.errors import RatioscopeError
 from tests.dashboard.conftest import make_steps
-from tests.making.pages import RUN_PAGES, charts, checked, query, runs_table, sentences, visit
+from tests.making.pages import RUN_PAGES, charts, checked, elements, query, runs_table, sentences, visit
 from tests.making.runs import write_run
 
 SEEDS = ["seed-0", "seed-1", "other"]
@@ -58,6 +61,50 @@ def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str)
     assert ":blue-badge" not in sentences(at)
     assert f"This link also asks for from={first}, to={last}, which means nothing here." in sentences(at)
     assert not [button for button in at.button if button.key == "all-steps"]
+
+
+def test_a_view_is_saved_by_name_opened_by_its_address_and_deleted_with_a_way_back(
+    three: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, name = tmp_path / "notes", "<b>stale</b> **x** \u202e" + "y" * 99
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(notes))
+    at = visit("compare", run=three[:2], **{"from": "3", "to": "7", "embed_options": "x", "nonsense": "1"})
+    at.session_state["views"] = True
+    at.run().text_input(key="view-name").set_value(name)
+    next(button for button in at.button if button.label == "Save").click().run()
+    assert "Saved." in sentences(at)
+    (view,) = saved_views().values()
+    kept = {"run": three[:2], "from": ["3"], "to": ["7"]}
+    assert (view.page, view.query, len(view.name)) == ("compare", kept, LONGEST_NAME)
+    assert view.name.startswith("<b>stale</b> **x** \N{REPLACEMENT CHARACTER}")
+    for page in (visit("runs"), at):
+        links = [link.proto for link in elements(page) if link.type == "page_link"]
+        (link,) = [link for link in links if "stale" in link.label]
+        assert (link.label, link.query_string) == (escape(view.name), "run=seed-0&run=seed-1&from=3&to=7")
+    with pytest.raises(RatioscopeError, match=r"is taken: delete that view first"):
+        save_view(view)
+    asked = AppTest.from_function(_runs_page, default_timeout=60)
+    asked.query_params["view"] = view.name
+    assert asked.run().session_state["ratioscope"].leaving == Leaving("compare", kept, "")
+    assert "No saved view is called “nope”." in sentences(visit("runs", view="nope"))
+
+    at.button(key="delete-view-0").click().run()
+    assert not saved_views() and "Deleted" in sentences(at)
+    at.button(key="undo-view").click().run()
+    assert list(saved_views().values()) == [view]
+    monkeypatch.setenv("RATIOSCOPE_NOTES", "/proc/nowhere")
+    with pytest.raises(RatioscopeError, match=r"^The view was not saved: /proc/nowhere cannot be written\.$"):
+        save_view(view)
+    for text in ("", "[]", '{"name": 3}', '{"name": "x", "page": "runs", "query": {"run": 3}}', "\x00"):
+        next(notes.rglob("*.json")).write_text(text)
+        monkeypatch.setenv("RATIOSCOPE_NOTES", str(notes))
+        assert saved_views() == {}
+
+
+def _runs_page() -> None:
+    from ratioscope.dashboard import app
+
+    app.main(default="runs")
 
 
 @pytest.mark.parametrize("page", RUN_PAGES)

@@ -10,7 +10,8 @@ from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import POLL_SECONDS, chosen_steps, how_to_read, link, no_runs, page_head
+from ratioscope.dashboard.components.frame import POLL_SECONDS, chosen_steps, how_to_read, no_runs, page_head
+from ratioscope.dashboard.components.view_tools import view_tools
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import server_load
 from ratioscope.dashboard.sections import PAGES
@@ -65,7 +66,7 @@ def render() -> None:
     """The page."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         page_head(PAGES["compare"])
-        link()
+        view_tools()
     session().clicked_step = None  # a step of which run?
     session().along = None  # its figures know their axis
     known = state.runs()
