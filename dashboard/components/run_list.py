@@ -1,19 +1,24 @@
 """The table of the list of runs: a line a run, what its columns mean, and what a search looks at."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.compare.changed_component import number_in
+from ratioscope.analysis.compare.configuration import configuration_of, differing_keys
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.overview.lights import NAMES, LightState
 from ratioscope.analysis.runs.store import Listed
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.annotations import Annotation
 from ratioscope.dashboard.components.frame import status_words
+from ratioscope.dashboard.formats import escape, metric_label, metric_value
 from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from ratioscope.dashboard.watching.headlines import Headline
 from ratioscope.inert import one_line
@@ -22,10 +27,10 @@ ROW_HEIGHT, MOST_HEIGHT = 36, 542
 
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
-_COLUMNS = (
-    "Severity", "Run", "Open", *NAMES, "Finding", "Reward", "Last reward", "Steps", "Started", "Status", "Tags",
-    "Notes", "Algorithm", "From", "Task", "Tokens",
-)  # fmt: skip
+_FIRST = ("Run", "Open")
+_USUAL = ("Severity", *_FIRST, *NAMES, "Finding", "Reward", "Last reward", "Started", "Status", "Tags", "Notes", "From")
+"""Those that hold something and tell runs apart; the first nine fit beside the menu on a screen of 1440 pixels."""
+_OTHERS = ("Steps", "Algorithm", "Task", "Tokens")
 
 _LIGHTS = {
     "Learning": "Accuracy, or the training reward: rising, flat, dropping now, fallen, unknown.",
@@ -56,6 +61,21 @@ class RunLine:
     @property
     def task(self) -> str:
         return _name(self.run.manifest.task) if self.run.manifest else ""
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What was set, and the seed, by their keys; the names of algorithm and task have columns of their own."""
+        manifest = self.run.manifest
+        if manifest is None:
+            return {}
+        flat = configuration_of(manifest) | {"seed": manifest.seed}
+        return {one_line(key): value for key, value in flat.items() if key not in ("algorithm.name", "task.name")}
+
+    def grouped_by(self, name: str) -> str:
+        """In what group the run is by its algorithm, source, task, status or a setting."""
+        own = {"Algorithm": self.algorithm, "From": self.source, "Task": self.task, "Status": self.status}
+        value = own[name] if name in own else self.settings.get(name)
+        return ("" if value is None else one_line(value)) or "not stated"
 
     @property
     def tags(self) -> list[str]:
@@ -152,16 +172,70 @@ ORDERS: dict[str, Callable[[RunLine], Any] | None] = {
 }
 
 
-def run_table(lines: Sequence[RunLine], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode) -> list[int]:
+def groupings(lines: Sequence[RunLine]) -> list[str]:
+    """By what runs can be grouped: what they do not all have in common."""
+    own = [
+        name for name in ("Algorithm", "From", "Task", "Status") if len({each.grouped_by(name) for each in lines}) > 1
+    ]
+    return own + differing_keys(each.settings for each in lines)
+
+
+def choosable(by: Iterable[str]) -> list[str]:
+    """What can be a column: the usual ones, by what runs can be grouped, and metrics, which few runs need have."""
+    own = [*_USUAL, *_OTHERS]
+    return [name for name in dict.fromkeys([*own, *by, *_metrics()]) if name not in _FIRST]
+
+
+@cache
+def _metrics() -> dict[str, str]:
+    return {metric_label(key): key for key in CATALOGUE}
+
+
+def group_table(lines: Sequence[RunLine], by: str) -> None:
+    """A row a group: how many runs, how many of them have a bad finding, and the range of their results."""
+    ends = [each.headline.level_metric for each in lines if each.headline and each.headline.level_end is not None]
+    metric = max(sorted(set(ends)), key=ends.count, default="")
+    groups: dict[str, list[RunLine]] = {}
+    for each in lines:
+        groups.setdefault(each.grouped_by(by), []).append(each)
+    rows = []
+    for name in sorted(groups, key=group_order):
+        group = groups[name]
+        known = [each.headline for each in group if each.headline and each.headline.level_metric == metric]
+        values = pd.Series([head.level_end for head in known if head.level_end is not None], dtype=float)
+        levels = {"Lowest": values.min(), "Median": values.median(), "Highest": values.max()} if metric else {}
+        told = {level: metric_value(metric, float(value)) if len(values) else None for level, value in levels.items()}
+        read = all(each.problem or each.headline for each in group)
+        grave = [sum(each.severity == word for each in group) if read else None for word in ("critical", "warning")]
+        rows.append({by: name, "Runs": len(group), "Critical": grave[0], "Warning": grave[1], **told,
+                     "With a result": len(values)})  # fmt: skip
+    what = f", with {CATALOGUE[metric].title.lower()} at their end" if metric else ""
+    st.caption(escape(f"Runs by {by}{what}."))
+    st.dataframe(
+        pd.DataFrame(rows), key="groups", hide_index=True, row_height=ROW_HEIGHT, placeholder="–",
+        height=min(ROW_HEIGHT * (len(rows) + 1) + 2, MOST_HEIGHT // 2), alt=f"{len(rows)} groups of runs by {by}",
+    )  # fmt: skip
+
+
+def group_order(text: str) -> tuple[bool, float, str]:
+    """By number, then by name."""
+    number = number_in(text)
+    return (number is None, number or 0.0, text)
+
+
+def run_table(
+    lines: Sequence[RunLine], columns: Sequence[str], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode
+) -> list[int]:
     """Draw the list; returns the places of the chosen rows.
 
     Args:
+        columns: of `choosable`, besides the name; none: the usual ones.
         key: another one for another order of rows, because Streamlit remembers a selection by row number.
         chosen: rows that are selected when the table is drawn for the first time under this key.
         open_key: where a click on a row's button is found in the session's state.
     """
     selection = st.dataframe(
-        _frame(lines),
+        _frame(lines).assign(**{name: _own_column(lines, name) for name in columns if name not in (*_USUAL, *_OTHERS)}),
         key=key,
         hide_index=True,
         on_select="rerun",
@@ -170,7 +244,7 @@ def run_table(lines: Sequence[RunLine], *, key: str, chosen: Sequence[int], open
         height=min(ROW_HEIGHT * (len(lines) + 1) + 2, MOST_HEIGHT),
         row_height=ROW_HEIGHT,
         column_config=_columns(lines, open_key, mode),
-        column_order=_shown_columns(lines),
+        column_order=[*_FIRST, *columns] if columns else _shown_columns(lines),
         placeholder="–",
         alt=f"Table of {len(lines)} run{'s' * (len(lines) != 1)}",
     )
@@ -205,12 +279,23 @@ def _shown_columns(lines: Sequence[RunLine]) -> list[str]:
     """The columns that hold something and tell runs apart."""
     empty = {
         "Status": len({shown.status for shown in lines}) == 1,
-        "Task": len({shown.task for shown in lines}) == 1,
         "Tags": not any(shown.tags for shown in lines),
         "Notes": not any(shown.notes for shown in lines),
         "From": not any(shown.source for shown in lines),
     }
-    return [name for name in _COLUMNS if not empty.get(name)]
+    return [name for name in _USUAL if not empty.get(name)]
+
+
+def _own_column(lines: Sequence[RunLine], name: str) -> Any:
+    """A setting, or the last value of a metric, as numbers where all are."""
+    if name in _metrics():
+        known = [each.headline.metrics if each.headline else {} for each in lines]
+        return pd.array([metrics.get(_metrics()[name]) for metrics in known], dtype="Float64")
+    values = [each.settings.get(name) for each in lines]
+    numbers = [None if value is None else number_in(str(value)) for value in values]
+    if all((number is None) == (value is None) for number, value in zip(numbers, values, strict=True)):
+        return pd.array(numbers, dtype="Float64")
+    return [None if value is None else one_line(value) for value in values]
 
 
 def _label(severity: Severity) -> str:
@@ -225,27 +310,27 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
     return {
         # Not pinned: what is pinned is grey, as if it could not be used.
         "Run": config.TextColumn(
-            width=min(340, 30 + 6 * max(len(shown.run.run_id) for shown in lines)),
+            width=min(310, 30 + 6 * max(len(shown.run.run_id) for shown in lines)),
             help="The run's folder, relative to the folders of this dashboard.",
         ),
-        "Open": config.ButtonColumn("", width=60, type="tertiary", help="Opens the run's overview.", key=open_key),
+        "Open": config.ButtonColumn("", width=52, type="tertiary", help="Opens the run's overview.", key=open_key),
         "Status": config.TextColumn(
             width=90,
             help="Live: written to in the last seconds. Stalled: silent for a short time. "
             "Interrupted: the writer stopped without finishing.",
         ),
         "Severity": config.MultiselectColumn(
-            width=100,
+            width=92,
             options=[_label(severity) for severity in _MARKS],
             # The words in them have the theme's own colour: the other theme's colours stand out from that.
             color=[(DARK if mode is LIGHT else LIGHT).severity[severity] for severity in _MARKS],
             help="Of the worst finding or light. Critical: the run is broken or its numbers mislead. Warning: act "
             "before it gets worse. Notice: good to know.",
         ),
-        **{name: config.TextColumn(width=110, help=help) for name, help in _LIGHTS.items()},
-        "Finding": config.TextColumn(width=190, help="The rule that made the worst finding."),
+        **{name: config.TextColumn(width=94, help=help) for name, help in _LIGHTS.items()},
+        "Finding": config.TextColumn(width=160, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
-            width=110,
+            width=90,
             y_min=0 if shares else None,
             y_max=1 if shares else None,
             help="Mean reward per batch, first to last step"

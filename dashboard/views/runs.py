@@ -26,6 +26,10 @@ from ratioscope.dashboard.components.run_list import (
     NO_STEP_YET,
     ORDERS,
     RunLine,
+    choosable,
+    group_order,
+    group_table,
+    groupings,
     line,
     run_table,
 )
@@ -151,12 +155,14 @@ def _list(known: list[Listed]) -> None:
     answer(_inventory(lines))
     saved_view_links()
     left = reader.ask(known)
-    shown, filtered = _filter(lines)
+    shown, filtered, columns, by = _filter(lines)
     if filtered:
         st.caption(f"Shown: {_inventory(shown)}" if shown else "No run matches these filters.")
     actions = st.container(horizontal=True, vertical_alignment="center")
     if shown:
-        chosen = _table(shown, lines)
+        if by:
+            group_table(shown, by)
+        chosen = _table(shown, lines, columns)
         with actions:
             _actions(chosen, len({one.run.run_id for one in chosen} - {one.run.run_id for one in shown}))
         _still_reading(left)
@@ -171,8 +177,8 @@ def _inventory(lines: list[RunLine]) -> str:
     return inventory([one.status for one in lines], worst, unread=len(readable) - len(worst))
 
 
-def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool]:
-    """The lines to show in their order, and whether that is a selection."""
+def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool, list[str], str | None]:
+    """The lines to show in their order, whether that is a selection, the chosen columns, by what runs are grouped."""
     bar = st.container(key="runs-filters", horizontal=True, vertical_alignment="bottom", gap="small")
     words = bar.text_input(
         "Search",
@@ -186,7 +192,7 @@ def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool]:
     def choose(label: str, key: str, options: Iterable[str]) -> list[str]:
         known = [option for option in dict.fromkeys(options) if option]
         return bar.multiselect(
-            label, known, key=key, bind="query-params", placeholder="all", disabled=not known, width=128
+            label, known, key=key, bind="query-params", placeholder="all", disabled=not known, width=118
         )
 
     severities = choose("Severity", "severity", [severity.word for severity in reversed(Severity) if severity])
@@ -194,13 +200,25 @@ def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool]:
     states = choose("Status", "status", sorted({one.status for one in lines}))
     algorithms = choose("Algorithm", "algorithm", sorted({one.algorithm for one in lines}))
     tags = choose("Tag", "tag", sorted({text for one in lines for text in one.tags}))
-    by = bar.selectbox("Order", list(ORDERS), key="order", bind="query-params", width=140)
+    by = bar.selectbox("Order", list(ORDERS), key="order", bind="query-params", width=132)
+    possible = groupings(lines)
+    with bar.popover("Table", icon=":material/view_column:", type="tertiary"):
+        columns = st.multiselect(
+            "Columns", choosable(possible), key="columns", bind="query-params", placeholder="the usual ones",
+            filter_mode="contains", help="Settings have their values; metrics, their last one.",
+        )  # fmt: skip
+        group = st.selectbox("Group by", possible, None, key="groupby", bind="query-params", placeholder="nothing")
+        groups = st.multiselect(
+            "Groups", sorted({one.grouped_by(group) for one in lines}) if group else [], key="groups-shown",
+            bind="query-params", placeholder="all", disabled=not group,
+        )  # fmt: skip
 
     def fits(one: RunLine) -> bool:
         return (
             (not severities or one.severity in severities)
             and (not rules or one.rule in rules)
             and (not states or one.status in states)
+            and (not groups or one.grouped_by(group or "") in groups)
             and (not algorithms or one.algorithm in algorithms)
             and (not tags or bool(set(tags) & set(one.tags)))
             and all(word in one.text for word in words.lower().split())
@@ -210,10 +228,12 @@ def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool]:
     rank = ORDERS[by]
     if rank is not None:
         shown.sort(key=rank)
-    return shown, bool(words.strip() or severities or rules or states or algorithms or tags)
+    if group:
+        shown.sort(key=lambda one: group_order(one.grouped_by(group)))
+    return shown, bool(words.strip() or severities or rules or states or algorithms or tags or groups), columns, group
 
 
-def _table(shown: list[RunLine], lines: list[RunLine]) -> list[RunLine]:
+def _table(shown: list[RunLine], lines: list[RunLine], columns: list[str]) -> list[RunLine]:
     """The table; a tick belongs to a run, so it stays when the rows are others or in another order.
 
     Returns:
@@ -224,6 +244,7 @@ def _table(shown: list[RunLine], lines: list[RunLine]) -> list[RunLine]:
     key = "runs-table-" + hashlib.sha256("\n".join(map(repr, [session().unticked, *ids])).encode()).hexdigest()[:12]
     rows = run_table(
         shown,
+        columns,
         key=key,
         chosen=[row for row, run_id in enumerate(ids) if run_id in ticked],
         open_key="open-run",

@@ -5,7 +5,8 @@ when, is `reader`'s.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +20,7 @@ from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.lights import lights_of
 from ratioscope.analysis.overview.sentences import overview_headline as answer_of
 from ratioscope.analysis.runs.store import run_signature
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.errors import RatioscopeError
 from ratioscope.storage.cache import entry_of
@@ -41,6 +43,8 @@ class Headline:
     """From where to where it went, in words; "": too few values."""
     level_metric: str = ""
     level_end: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last value of each that has one."""
     lights: tuple[tuple[str, str], ...] = ()
     """State and sentence of each light, in the order of `lights.NAMES`; the state by its name in `LightState`."""
     severity: int = 0
@@ -88,6 +92,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     if worst is not None and worst.severity > severity:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
+    logged = {key: finite_values(opened.summary, key) for key in CATALOGUE}
     found = Headline(
         tokens=int(values["n_tokens"].sum()),
         reward=_points(reward),
@@ -96,6 +101,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         change=level_moved(opened.summary, limits),
         level_metric=trend.metric if trend else "",
         level_end=trend.end if trend else None,
+        metrics={key: _points(series.tail(1))[0] for key, series in logged.items() if len(series)},
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),
         rule=rule,

@@ -21,6 +21,7 @@ from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import annotations
 from ratioscope.dashboard.annotations import Annotation, read_annotations, split_tags, write_annotation
 from ratioscope.dashboard.components.run_list import NOT_READ
+from ratioscope.dashboard.formats import metric_label, metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
@@ -34,6 +35,7 @@ from tests.dashboard.conftest import make_steps
 from tests.making.pages import elements, read, runs_table, sentences, visit
 from tests.making.runs import write_run
 
+ENTROPY = metric_label("entropy")
 HOSTILE = "<script>alert(1)</script> **bold** $x$ [link](javascript:alert(1)) :material/bolt: ![](http://127.0.0.2/x)"
 
 
@@ -158,6 +160,37 @@ def test_search_and_filters_are_in_the_url(served: Path, query: dict[str, Any], 
     at = visit("runs", **query)
     assert set(runs_table(at)) == names
     assert ("Shown: " in sentences(at)) == (len(names) < 6)
+
+
+def test_columns_and_groups_are_in_the_address(root: Path) -> None:
+    made = [("a", 5, "<b>x</b>"), ("b", 20, True), ("c", 5, 10**400), ("d", None, [1])]
+    for seed, (name, interval, odd) in enumerate(made):
+        write_run(
+            root / name,
+            make_steps(12),
+            algorithm={"name": name},
+            schedule={"sync_interval": interval, "odd": odd},
+            seed=seed,
+        )
+    at = visit(
+        "runs", groupby="schedule.sync_interval", columns=["schedule.sync_interval", "schedule.odd", "seed", ENTROPY]
+    )
+    groups = at.dataframe[0].value
+    assert list(groups["schedule.sync_interval"]) == ["5", "20", "not stated"] and list(groups["Runs"]) == [2, 1, 1]
+    assert groups["Critical"].isna().all(), "not known is not none"
+    at = read(at)
+    groups, table = (element.value for element in at.dataframe)
+    assert groups["Critical"].notna().all() and ", with evaluation accuracy at their end" in sentences(at)
+    levels = {name: (read_headline(root / name) or Headline()).level_end or 0.0 for name in "abcd"}
+    assert groups["Highest"][0] == metric_value("eval_accuracy", max(levels["a"], levels["c"]))
+    assert list(table["Run"])[2:] == ["b", "d"] and set(table["Run"][:2]) == {"a", "c"}
+    assert list(at.dataframe[1].proto.column_order)[:4] == ["Run", "Open", "schedule.sync_interval", "schedule.odd"]
+    rows = table.set_index("Run")
+    assert rows["schedule.sync_interval"]["b"] == 20.0 and rows["schedule.odd"]["a"] == "<b>x</b>"
+    summary = summarise(open_run(root / "b"))
+    assert rows[ENTROPY]["b"] == pytest.approx(summary.values["entropy"].iloc[-1], rel=1e-3)
+    only = visit("runs", groupby="schedule.sync_interval", columns="seed", **{"groups-shown": ["20", "nowhere"]})
+    assert list(only.dataframe[1].value["Run"]) == ["b"] and "Shown: 1 run" in sentences(only)
 
 
 def test_a_search_that_finds_nothing_says_so(served: Path) -> None:
