@@ -1,7 +1,8 @@
 """Colours and type: one palette for app and figures, in a light and a dark mode.
 
 Roles keep their colour everywhere. The categorical order is Okabe and Ito's, which the common kinds of colour blindness
-can tell apart; severity always comes with an icon and a word.
+can tell apart, with a violet for its second blue; grey is the colour of lines that are too many. Severity always comes
+with an icon and a word.
 """
 
 import re
@@ -14,7 +15,9 @@ from ratioscope.catalogue import CATALOGUE
 CURRENT, NEW = "#0072B2", "#D55E00"
 # Okabe and Ito's two palest colours, darkened until a line of them stands out on white as well (contrast above 3).
 AMBER, SKY = "#C58200", "#3A95CB"
-OKABE_ITO = (CURRENT, AMBER, "#009E73", "#CC79A7", NEW, SKY, "#8C6D1F", "#7F7F7F")
+VIOLET = "#9030FC"
+"""Kept apart from all others by each kind of colour blindness, as a second blue is not."""
+OKABE_ITO = (CURRENT, AMBER, "#009E73", "#CC79A7", NEW, VIOLET, "#8C6D1F")
 
 FONT = '"Inter", "Source Sans", system-ui, sans-serif'
 
@@ -114,7 +117,7 @@ SEVERITY_COLOUR = {
 PALETTE = {
     "blue": CURRENT,
     "vermilion": NEW,
-    "violet": "#8C4BB8",
+    "violet": VIOLET,
     "sky": SKY,
     "amber": AMBER,
     "green": "#009E73",

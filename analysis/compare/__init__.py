@@ -9,7 +9,6 @@ standing_words(found).sentences                                       # best, al
 found.contrast(0, 1).over_seeds                                  # setting 0 minus setting 1, with its interval
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 component_differences(groups)                                    # which parts of the algorithms differ
-single_changes(groups, "eval_accuracy")                          # what one change of an algorithm does
 chosen_metric(groups, "eval_accuracy")                           # or the next sensible one where no run has it
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
@@ -25,7 +24,7 @@ from ratioscope.analysis.compare.contrast import (
     probability_of_improvement,
     seeds_needed,
 )
-from ratioscope.analysis.compare.curves import NOTHING, SettingCurve, attribute, attributes, curves, labels, smoothed
+from ratioscope.analysis.compare.curves import NOTHING, SettingCurve, attribute, attributes, curves, smoothed
 from ratioscope.analysis.compare.differences import component_differences, components, differences
 from ratioscope.analysis.compare.grouping import (
     LAST_VALUES,
@@ -34,6 +33,7 @@ from ratioscope.analysis.compare.grouping import (
     end_value,
     grouped_settings,
     schedule_words,
+    unnamed_values,
 )
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from ratioscope.analysis.compare.report import report
@@ -41,10 +41,10 @@ from ratioscope.analysis.compare.sentences import (
     StandingWords,
     in_these_runs,
     rank_words,
+    row_words,
     standing_words,
     with_other_seeds,
 )
-from ratioscope.analysis.compare.single_changes import SingleChange, UnderSchedule, single_changes
 from ratioscope.analysis.compare.standing import (
     Contrast,
     Rank,
@@ -71,10 +71,8 @@ __all__ = [
     "SettingCurve",
     "SettingGroup",
     "SettingRow",
-    "SingleChange",
     "Standing",
     "StandingWords",
-    "UnderSchedule",
     "aggregate",
     "align",
     "attribute",
@@ -96,7 +94,6 @@ __all__ = [
     "ends",
     "grouped_settings",
     "in_these_runs",
-    "labels",
     "margin_words",
     "pairs_by_seed",
     "points",
@@ -105,14 +102,15 @@ __all__ = [
     "prompt_rewards",
     "rank_words",
     "report",
+    "row_words",
     "schedule_words",
     "seeds_needed",
     "short_names",
-    "single_changes",
     "smoothed",
     "standing",
     "standing_words",
     "t_interval",
+    "unnamed_values",
     "welch_interval",
     "with_other_seeds",
 ]

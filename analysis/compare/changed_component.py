@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration_of
-from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.tasks import is_task_key
 from ratioscope.run_format.manifest import Manifest
 
@@ -32,19 +31,14 @@ class Component(NamedTuple):
         return f"{', '.join(self.names)}: {before} → {after}"
 
 
-def configured(setting: Setting) -> dict[str, str]:
-    """What was set, as text by key. A length makes no other algorithm, for runs are compared where all have been."""
-    return configured_in(setting.members[0].run.manifest)
-
-
 def configured_in(manifest: Manifest) -> dict[str, str]:
-    """The same of a run that is only listed."""
+    """What was set, as text by key. A length makes no other algorithm, for runs are compared where all have been."""
     flat = configuration_of(manifest)
     return {key: str(value) for key, value in flat.items() if key not in ("updates", "algorithm.name")}
 
 
 def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Component | None:
-    """The one component in which two settings (`configured`) differ; None where it is none or several.
+    """The one component in which two settings (`configured_in`) differ; None where it is none or several.
 
     A change has one direction: from what does something to what does not, and from small numbers to large ones. The
     other way round it is none.
@@ -69,7 +63,7 @@ def changed_component(before: Mapping[str, str], after: Mapping[str, str]) -> Co
 
 
 def differing_settings(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
-    """The keys in which two settings (`configured`) differ."""
+    """The keys in which two settings (`configured_in`) differ."""
     return [key for key in dict.fromkeys((*a, *b)) if _differs(key, a.get(key, UNSET), b.get(key, UNSET))]
 
 

@@ -131,12 +131,3 @@ def attribute(setting: Setting, key: str) -> str:
     if key in _NAMES:
         return str(getattr(setting, key))
     return "" if key == NOTHING else str(configuration(setting.members[0].run).get(key, UNSET))
-
-
-def labels(settings: Sequence[Setting]) -> list[str]:
-    """A name for each setting that no other has; where their words are the same, a run tells them apart."""
-    names = [setting.label for setting in settings]
-    return [
-        f"{name} ({setting.members[0].run_id})" if names.count(name) > 1 else name
-        for name, setting in zip(names, settings, strict=True)
-    ]

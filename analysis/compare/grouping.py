@@ -1,5 +1,6 @@
 """Runs of an ablation, and settings: runs that differ in nothing but the seed."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -99,30 +100,53 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     members = list(members)
     flat = {member.run_id: configuration(member.run) for member in members}
     different = differing_keys(flat.values())
-    # Which algorithm is best is no question of the algorithm alone where, say, learning rates differ, too.
-    beside = [
-        key
-        for key in different
-        if key.startswith("optimiser.") and all(str(each.get(key, UNSET)) not in ABSENT for each in flat.values())
-    ]
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
         groups.setdefault(tuple(str(flat[member.run_id].get(key, UNSET)) for key in different), []).append(member)
+    usual = _usual([flat[group[0].run_id] for group in groups.values()])
     result = []
     for group in groups.values():
-        manifest = group[0].run.manifest
+        manifest, own = group[0].run.manifest, flat[group[0].run_id]
         algorithm = str(manifest.algorithm.get("name", "unknown"))
-        same = [flat[member.run_id] for member in members if member.run.manifest.algorithm.get("name") == algorithm]
-        variant = algorithm + _in_brackets(flat[group[0].run_id], dict.fromkeys([*_telling(same), *beside]))
+        same = [each.run for each in members if each.run.manifest.algorithm.get("name") == algorithm]
+        named = [*_telling(same, [*usual]), *(key for key in usual if str(own[key]) != usual[key])]
+        variant = algorithm + _in_brackets(own, dict.fromkeys(named))
         result.append(Setting(algorithm, variant, schedule_words(manifest.schedule, manifest.sampler), tuple(group)))
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
-def _telling(same: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The differing parameters of an algorithm, and of the other keys as few as tell all its settings apart."""
+def unnamed_values(settings: Sequence[Setting]) -> str:
+    """What settings have that do not name it, "learning_rate 0.0001"; "" where all name what differs."""
+    usual = _usual([configuration(setting.members[0].run) for setting in settings])
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in usual.items() if value)
+
+
+def _usual(flat: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Of the optimiser's keys that differ between settings the value that more than half of them have, which needs no
+    name; "" where there is none. Which algorithm is best is no question of the algorithm alone where these differ."""
+    found = {}
+    for key in differing_keys(flat):
+        values = [str(each.get(key, UNSET)) for each in flat]
+        if key.startswith("optimiser.") and ABSENT.isdisjoint(values):
+            value, times = Counter(values).most_common(1)[0]
+            found[key] = value if 2 * times > len(values) else ""
+    return found
+
+
+def _telling(runs: Sequence[Run], named: Sequence[str]) -> list[str]:
+    """The differing parameters of an algorithm, and of the other keys as few as tell all its settings apart.
+
+    Args:
+        named: keys that are named, or need no name.
+    """
+    same = [configuration(run) for run in runs]
     keys = [key for key in differing_keys(same) if not key.startswith("schedule.")]
     telling = [key for key in keys if key.startswith("algorithm.parameters.")]
-    told = [tuple(str(flat.get(key, UNSET)) for key in telling) for flat in same]
+    told = [
+        (schedule_words(run.manifest.schedule, run.manifest.sampler),
+         *(str(flat.get(key, UNSET)) for key in (*telling, *named)))
+        for run, flat in zip(runs, same, strict=True)
+    ]  # fmt: skip
     # What one log does not state, because it is older, tells two settings apart only where nothing else does.
     for key in sorted(
         set(keys) - set(telling), key=lambda key: ({str(f.get(key, UNSET)) for f in same} <= ABSENT, keys.index(key))

@@ -10,7 +10,15 @@ from typing import Literal, TypeVar
 
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
-from ratioscope.analysis.compare.standing import FEWEST_SEEDS, Contrast, Rank, SettingGroup, Standing, short_names
+from ratioscope.analysis.compare.standing import (
+    FEWEST_SEEDS,
+    Contrast,
+    Rank,
+    SettingGroup,
+    SettingRow,
+    Standing,
+    short_names,
+)
 from ratioscope.analysis.compare.wording import (
     MORE_SEEDS,
     MOST_LISTED,
@@ -62,7 +70,7 @@ def standing_words(found: Standing) -> StandingWords:
     several = len(found.ranked) > 1
     told = [sentence for group in found.ranked[:_MOST_SCHEDULES] for sentence in _of_group(found, group)]
     if (more := len(found.ranked) - _MOST_SCHEDULES) > 0:
-        told.append(f"{more} more schedule{'s' * (more > 1)}: in the table.")
+        told[-1] = f"{told[-1][:-1]}; {more} more schedule{'s' * (more > 1)}: in the plot."
     told = told or [f"{_nothing_to_compare(found)}."]
     return StandingWords(
         tuple(told), several, _collapsed(found), _caveat(found), _remarks(found), _where(found), _basis(found)
@@ -83,10 +91,17 @@ def rank_words(metric: str) -> dict[Rank, str]:
     }  # fmt: skip
 
 
+def row_words(row: SettingRow, metric: str) -> str:
+    """How a setting stands to the best, in a row of its own; of an undecided one with the number of its seeds."""
+    word = rank_words(metric)[row.rank] if row.rank else ""
+    return f"{word}, {_seeds(len(row.seeds))}" if row.rank is Rank.UNDECIDED else word
+
+
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
-    """Of a single group a sentence for each part, of several one in all; with as many names as have room."""
+    """Of a single group a sentence for each part, with as many names as have room; of several groups one in all, with
+    the name of the best."""
     several = len(found.ranked) > 1
-    for most in range(MOST_LISTED, -1, -1):
+    for most in (0,) if several else range(MOST_LISTED, -1, -1):
         parts = _parts(found, group, most)
         told = ["; ".join(parts)] if several else list(map(capital, parts))
         if max(len(sentence.split()) for sentence in told) <= _MOST_WORDS:
@@ -113,7 +128,8 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
         if len(rows) == len(others) > most > 0 and isfinite(rows[-1].value):
             told.append(f"{words}: all {len(rows)} others (to {_value(metric, rows[-1].value)})")
         elif rows:
-            told.append(f"{words}: {some([row.name for row in rows], most=most) if most else len(rows)}")
+            few = most or (1 if len(rows) == 1 else 0)
+            told.append(f"{words}: {some([row.name for row in rows], most=few) if few else len(rows)}")
     return told
 
 
@@ -145,10 +161,7 @@ def _remarks(found: Standing) -> tuple[str, ...]:
     shortened = dict.fromkeys(end.shortened for end in found.ends if len(end.places))
     told = [f"{sentence}." for sentence in shortened if sentence]
     if len(named := list(dict.fromkeys(found.tasks))) > 1:
-        told.append(
-            f"The runs have different tasks or rewards ({some(named, '; ')}), and what they end with is not the same "
-            "quantity: they are not ranked against each other."
-        )
+        told.append(f"Tasks or rewards differ ({some(named, '; ')}): their runs are not ranked against each other.")
     if found.without and found.ranked:
         missing = some(found.settings[place].label for place in found.without)
         told.append(f"No value of {lowered(CATALOGUE[found.metric].title)}: {missing}.")

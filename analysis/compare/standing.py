@@ -17,10 +17,8 @@ import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import aggregate, t_interval
 from ratioscope.analysis.compare.alignment import Axis, End, common_end, ends
-from ratioscope.analysis.compare.changed_component import configured, differing_settings
 from ratioscope.analysis.compare.collapses import Collapse, collapses
 from ratioscope.analysis.compare.contrast import Difference, difference_over_runs
-from ratioscope.analysis.compare.curves import labels
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.possible import possible, width
@@ -174,16 +172,9 @@ class Standing:
         return next((end.until for end in self.ends if len(end.places)), float("nan"))
 
     @property
-    def plainest(self) -> int:
-        """The baseline while none is chosen: the setting that differs least from all others; of several the best.
-
-        The middle of an ablation is what its other settings are changes of. A grid has no middle: then the best.
-        """
-        flat = [configured(setting) for setting in self.settings]
-        places = [row.place for row in self.rows] or [0]
-        alike = [place for place in places if self.tasks[place] == self.tasks[places[0]]]
-        changes = {one: sum(len(differing_settings(flat[one], flat[other])) for other in alike) for one in alike}
-        return min(alike, key=lambda place: (changes[place], alike.index(place)))
+    def best(self) -> int:
+        """The best of the first group, which sentences name first: the baseline until another one is chosen."""
+        return self.rows[0].place if self.rows else 0
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
@@ -250,15 +241,17 @@ def _best_first(places: Sequence[int], values: "Sequence[pd.Series[float]]", bet
 
 def _blocks(settings: Sequence[Setting], named: Sequence[str], order: Sequence[int]) -> dict[str, list[int]]:
     """Settings that may be ranked: of one task and one schedule; where no schedule has two, of one task."""
-    schedules = [setting.schedule for setting in settings]
-    if len(set(named)) > 1:
-        schedules = [", ".join(pair) for pair in zip(named, schedules, strict=True)]
-    for key in (schedules, named):
-        found: dict[str, list[int]] = {name: [] for name in key}
+    pairs = [(task, setting.schedule) for task, setting in zip(named, settings, strict=True)]
+    for key in (pairs, [(task, "") for task in named]):
+        found: dict[tuple[str, str], list[int]] = {each: [] for each in key}
         for place in order:
             found[key[place]].append(place)
-        if blocks := {name: block for name, block in found.items() if len(block) > 1}:
-            return blocks
+        if blocks := {each: block for each, block in found.items() if len(block) > 1}:
+            said = len({task for task, _ in blocks}) > 1  # of a single task that is ranked, nothing tells it apart
+            return {
+                ", ".join(filter(None, (task if said else "", schedule))): block
+                for (task, schedule), block in blocks.items()
+            }
     return {}
 
 
@@ -348,7 +341,7 @@ def _without_rival(settings: Sequence[Setting], rows: Sequence[SettingRow], *, a
     """Settings without a rival of their task and schedule, named in full."""
     if not rows or alone:
         return [SettingGroup("", tuple(rows))] if rows else []
-    full = labels(settings)
+    full = short_names(settings)
     return [SettingGroup(ALONE, tuple(replace(row, name=full[row.place]) for row in rows))]
 
 

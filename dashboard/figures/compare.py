@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,10 @@ from plotly.subplots import make_subplots
 from ratioscope.analysis.compare import (
     Axis,
     Rank,
-    Setting,
     SettingCurve,
     SettingGroup,
     SettingRow,
-    curves,
-    rank_words,
+    row_words,
 )
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
@@ -61,16 +60,16 @@ class AxisScale(NamedTuple):
 
 
 def lines(
-    found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant", loud: Collection[int] | None = None
-) -> list[CurveLine]:
+    found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant",
+    looks: Mapping[int, Style] | None = None,
+) -> list[CurveLine]:  # fmt: skip
     """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`).
 
     Args:
-        loud: the places of those that are drawn in colour; None: all.
+        looks: of those that are drawn in colour, by their places; None: of all.
     """
-    kept = range(len(found)) if loud is None else sorted(loud)
     settings = [curve.setting for curve in found]
-    looks = dict(zip(kept, styles([settings[place] for place in kept], colour, dash), strict=True))
+    looks = dict(enumerate(styles(settings, colour, dash))) if looks is None else looks
     called, grey = legend_names(settings, colour, dash), Style(theme.LIGHT.behavior, "solid", "")
     return [
         CurveLine(curve, name, looks.get(place, grey), quiet=place not in looks)
@@ -136,13 +135,15 @@ def dot_plot(
     metric: str,
     mode: Mode,
     *,
+    colours: Mapping[int, str] = MappingProxyType({}),
     baseline: str = "",
     lines: Collection[int] = (),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; coloured by how it stands to the best (`Rank`).
+    """A row a setting, best first: seeds as circles, mean and interval; at its end how it stands to the best.
 
     Args:
+        colours: of settings by their places, those of their curves; others are grey.
         baseline: a setting's name.
         lines: its places among the settings, one under each schedule, whose means are drawn as lines.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
@@ -159,23 +160,17 @@ def dot_plot(
         for value in (row.value for row in group.rows if row.place in lines and np.isfinite(row.value)):
             line = {"color": mode.muted, "width": 1, "dash": "dash"}
             fig.add_shape(type="line", x0=value, x1=value, y0=first - 0.6, y1=len(named) - 0.4, line=line)
-    colours = {rank: _RANKS.get(rank, mode.muted) for rank in (None, *Rank)}
-    for colour in dict.fromkeys(colours.values()):
-        if mine := [(at, row) for at, row in places if colours[row.rank] == colour]:
-            _add_rows(fig, mine, metric, colour)
-    for at, row in places:
-        fig.add_annotation(
-            x=1, xref="paper", xanchor="left", xshift=8, y=at, showarrow=False,
-            text=metric_value(metric, row.value, *row.interval),
-            font={"size": 12, "color": mode.text if row.rank is Rank.BEST else mode.muted},
-        )  # fmt: skip
-    above = [_key({row.rank for _, row in places}, metric, colours)]
-    above += [f"dashed: {base.plotly_text(_cut(baseline))}"] if baseline else []
-    for line_of, text in enumerate(filter(None, above[::-1])):
-        fig.add_annotation(
-            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", yshift=_LINE * line_of,
-            showarrow=False, font={"size": 12, "color": mode.muted}, text=text,
-        )  # fmt: skip
+    for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
+        _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
+    ends = {
+        at: (metric_value(metric, row.value, *row.interval), row_words(row, metric),
+             mode.text if row.rank is Rank.BEST else mode.muted)
+        for at, row in places
+    }  # fmt: skip
+    fig.add_annotation(
+        x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], baseline),
+    )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), _LONGEST_NAME), range=[len(named) - 0.4, -0.6],
         showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
@@ -184,39 +179,46 @@ def dot_plot(
     fig.update_xaxes(showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric))
     if is_share(metric):
         fig.update_xaxes(tickformat=".0%")
-    names = [
+
+    def at_end(at: int, text: str, colour: str) -> dict[str, Any]:
+        return {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "y": at, "showarrow": False, "text": text,
+                "font": {"size": 12, "color": colour}}  # fmt: skip
+
+    key = fig.layout.annotations[0].to_plotly_json()
+    above = [
         {"x": 0, "xref": "paper", "xanchor": "left", "y": at, "yshift": 0 if head else 12, "showarrow": False,
-         "text": text, "font": {"size": 11, "color": mode.text}}
+         "text": f"{text} · {ends[at][1]}" if at in ends and ends[at][1] else text,
+         "font": {"size": 11, "color": mode.text}}
         for at, (text, (_, head)) in enumerate(zip(_labels(named.values(), _NARROW_NAME), named.values(), strict=True))
     ]  # fmt: skip
     narrow = {
-        "annotations": [*(each.to_plotly_json() for each in fig.layout.annotations), *names],
+        "annotations": [key, *(at_end(at, value, colour) for at, (value, _, colour) in ends.items()), *above],
         "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
+        "margin": {"r": 56},
     }  # fmt: skip
+    told = {at: (f"{value}  {words}".strip(), colour) for at, (value, words, colour) in ends.items()}
+    for at, (text, colour) in told.items():
+        fig.add_annotation(**at_end(at, text, colour))
     fig.update_layout(
-        height=_ROW * len(named) + 64, margin={"l": 8, "r": 56, "t": 36, "b": 28}, hovermode="closest",
-        showlegend=False, dragmode="zoom", uirevision=metric, meta={"rows": len(named), "narrow": narrow},
+        height=_ROW * len(named) + 64, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
+        margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 36, "b": 28},
+        meta={"rows": len(named), "narrow": narrow},
     )  # fmt: skip
     return fig
 
 
-# Who is as good as the best is blue, as the best is; muted are the others.
-_RANKS = {Rank.BEST: theme.CURRENT, Rank.ALIKE: theme.CURRENT, Rank.UNDECIDED: theme.AMBER}
-
-
-def _key(ranks: set[Rank | None], metric: str, colours: Mapping[Rank | None, str]) -> str:
-    """What the colours are; nothing where there is one."""
-    called: dict[str, list[str]] = {}
-    for rank, word in rank_words(metric).items():
-        if rank in ranks:
-            called.setdefault(colours[rank], []).append(word)
-    told = [f'<span style="color:{colour}">●</span> {", ".join(words)}' for colour, words in called.items()]
-    return "   ".join(told) if len(ranks - {None}) > 1 else ""
+def _marks(rows: Sequence[SettingRow], baseline: str) -> str:
+    """What is drawn, mark by mark."""
+    told = ["● mean"]
+    told += ["○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
+    told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
+    told += [f"┄ {base.plotly_text(_cut(baseline))}"] if baseline else []
+    return "&nbsp;&nbsp; ".join(told)
 
 
 def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
     """Names at an axis, heads in bold; tables have all of long ones."""
-    texts = map(base.plotly_text, _cut_apart([name for name, _ in named], longest))
+    texts = map(base.plotly_text, cut_apart([name for name, _ in named], longest))
     return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
 
 
@@ -279,22 +281,25 @@ def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
     return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-longest // 2 :]}"
 
 
-def _cut_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names that leave room for the plot, cut where no two of them become the same."""
-    long = sorted(name for name in names if len(name) > longest) or [""]
-    both = enumerate(zip(long[0], long[-1], strict=False))
-    common = next((place for place, (one, other) in both if one != other), 0)
-    window = slice(max(0, common - 2), max(0, common - 2) + longest - 7)
+def cut_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Names that leave room for the plot, cut where they are like another one; what tells them apart stays."""
+    return [name if len(name) <= longest else _around(name, _shared(name, names), longest) for name in names]
 
-    def from_difference(name: str) -> str:
-        return name if len(name) <= longest else f"{name[:6]}…{name[window]}"
 
-    ways = (lambda name: _cut(name, longest), lambda name: name if len(name) <= longest else f"{name[: longest - 1]}…")
-    for way in (*ways, from_difference):
-        cut = [way(name) for name in names]
-        if len(set(cut)) == len(set(names)):
-            return cut
-    return [_cut(name, longest) for name in names]
+def _shared(name: str, names: Sequence[str]) -> int:
+    """How many signs at its start the name has in common with the one that is most like it."""
+    others = ([one == another for one, another in zip(name, other, strict=False)] for other in names if other != name)
+    return max(([*same, False].index(False) for same in others), default=0)
+
+
+def _around(name: str, place: int, longest: int) -> str:
+    """A name with what follows this place."""
+    if place < longest - 8:
+        return f"{name[: longest - 1]}…"
+    start = longest // 3
+    first = min(place - 2, len(name) - (longest - start - 1))
+    rest = name[first : first + longest - start - 1]
+    return f"{name[:start]}…{rest if first + len(rest) >= len(name) else f'{rest[:-1]}…'}"
 
 
 def fits_names(shown: Sequence[CurveLine], height: int = 320) -> bool:
@@ -315,7 +320,7 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
         at[-1] = min(at[-1], y[1])
         for number in range(len(at) - 2, -1, -1):
             at[number] = min(at[number], at[number + 1] - apart)
-    named = _cut_apart([shown[place].name for place in places], _LONGEST)
+    named = cut_apart([shown[place].name for place in places], _LONGEST_NAME)
     for place, name, where in zip(places, named, at.tolist(), strict=True):
         line = shown[place]
         fig.add_annotation(
@@ -332,17 +337,15 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
 
 
 def small_multiples(
-    facets: Mapping[str, Sequence[Setting]],
+    facets: Mapping[str, Sequence[CurveLine]],
     metric: str,
     mode: Mode,
     *,
-    smoothing: int = 1,
     steps: tuple[int | None, int | None] = (None, None),
 ) -> go.Figure:
     """One titled panel a facet in one figure, on equal axes, with one legend below: for print and notebooks."""
-    every = [setting for settings in facets.values() for setting in settings]
-    places = np.repeat(np.arange(len(facets)), [len(settings) for settings in facets.values()])
-    shown = lines(curves(every, metric, window=smoothing))
+    shown = [line for drawn in facets.values() for line in drawn]
+    places = np.repeat(np.arange(len(facets)), [len(drawn) for drawn in facets.values()])
     across, rows = min(len(facets), MOST_IN_A_ROW), -(-len(facets) // MOST_IN_A_ROW)
     fig = make_subplots(
         rows=rows,

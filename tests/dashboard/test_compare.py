@@ -21,7 +21,6 @@ from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
-from ratioscope.dashboard.theme import CURRENT
 from ratioscope.dashboard.views.compare.difference import LEADER
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import charts, checked, query, sentences, visit
@@ -203,7 +202,7 @@ def test_a_and_b_are_chosen(two: list[str]) -> None:
     best, other = (option for option in at.selectbox(key="a").options if option != LEADER)
     before = sentences(at)
     after = sentences(checked(at.selectbox(key="a").set_value(other).run(), "compare"))
-    assert "A is grpo, sync_interval = 4.  B is reinforce" in before and "A is reinforce" in after
+    assert "A is grpo.  B is reinforce" in before and "A is reinforce" in after
     assert all("grpo is ahead in 4 of 4 pairs of seeds" in said for said in (before, after))
     assert "probability of ending better 1" in before
     same = checked(at.selectbox(key="b").set_value(other).run(), "compare")
@@ -355,16 +354,24 @@ def test_differences_are_to_the_best_of_two_until_another_is_chosen(two: list[st
 
 
 def test_the_page_begins_with_the_ends_best_first(page: AppTest) -> None:
-    """The numbers drawn are those of the ranking; only the best is in colour."""
+    """The numbers drawn are those of the ranking; a setting has the colour of its curve."""
     found = _dots(page)
     assert charts(page)[0] == found
     assert found["layout"]["yaxis"]["ticktext"] == ["grpo", "reinforce"]
     by_colour = {
         trace["marker"]["color"]: trace for trace in found["data"] if trace.get("marker", {}).get("symbol") == "circle"
     }
-    (best,) = _numbers(by_colour[CURRENT]["x"])
-    assert _numbers(by_colour[CURRENT]["y"]).tolist() == [0]
-    (seeds, _) = [trace for trace in found["data"] if trace.get("marker", {}).get("symbol") == "circle-open"][::-1]
+    colour_of = {
+        trace["name"]: trace["line"]["color"] for panel in _panels(page) for trace in panel["data"] if "name" in trace
+    }
+    assert set(by_colour) == set(colour_of.values()) and len(by_colour) == 2
+    (best,) = _numbers(by_colour[colour_of["grpo"]]["x"])
+    assert _numbers(by_colour[colour_of["grpo"]]["y"]).tolist() == [0]
+    assert [each["text"].split()[-1] for each in found["layout"]["annotations"][1:]] == ["best", "worse"]
+    (seeds,) = [
+        trace for trace in found["data"] if trace.get("marker", {}).get("symbol") == "circle-open"
+        and trace["marker"]["color"] == colour_of["grpo"]
+    ]  # fmt: skip
     assert len(_numbers(seeds["x"])) == SEEDS and best == pytest.approx(_numbers(seeds["x"]).mean())
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import ratioscope.dashboard.figures
-from ratioscope.analysis.compare import Member, Setting
+from ratioscope.analysis.compare import Member, Setting, curves
 from ratioscope.analysis.compare import grouped_settings as group
 from ratioscope.analysis.ratios.distributions import survival
 from ratioscope.analysis.runs.store import open_run
@@ -53,12 +53,12 @@ def _settings(root: Path, summary: StepSummary) -> list[Setting]:
 
 def _all_figures(summary: StepSummary, mode: Mode, root: Path) -> dict[str, go.Figure]:
     found = {key: series.over_steps(summary, [key], mode, limits=[series.Limit(0.2, "limit")]) for key in ALL_KEYS}
-    setting = _settings(root, summary)
+    drawn = comparison.lines(curves(_settings(root, summary), "eval_accuracy", window=3))
     return found | {
         "logarithmic": series.over_steps(summary, ["chi2_token", "chi2_seq"], mode, logarithmic=True),
         "heat": ratios.heat_map(summary, mode),
         "fan": ratios.quantile_fan(summary, mode),
-        "multiples": comparison.small_multiples({"one": setting, "two": setting}, "eval_accuracy", mode, smoothing=3),
+        "multiples": comparison.small_multiples({"one": drawn, "two": drawn}, "eval_accuracy", mode),
     }
 
 
@@ -168,7 +168,7 @@ def test_a_step_range_is_what_every_figure_shows(tmp_path: Path) -> None:
     drawers: list[Callable[..., go.Figure]] = [ratios.heat_map, ratios.quantile_fan]
     figures = [draw(summary, LIGHT, (4, 9)) for draw in drawers]
     figures.append(series.over_steps(summary, ["s_k"], LIGHT, steps=(4, 9)))
-    facets = {"one": _settings(tmp_path, summary)}
+    facets = {"one": comparison.lines(curves(_settings(tmp_path, summary), "s_k"))}
     figures.append(comparison.small_multiples(facets, "s_k", LIGHT, steps=(4, 9)))
     assert [figure.layout.xaxis.range for figure in figures] == [(3.5, 9.5)] * 4
 

@@ -23,6 +23,7 @@ from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.analysis.variance import failure_mode
 from ratioscope.analysis.what_if import MeasureCurve
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import (
     clipping,
     drift,
@@ -45,6 +46,7 @@ from ratioscope.dashboard.figures import (
 from ratioscope.dashboard.figures import (
     sql as query,
 )
+from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.theme import Mode
 from ratioscope.notes import note_columns
 from tests.dashboard.conftest import make_steps
@@ -278,7 +280,9 @@ CASES: tuple[Case, ...] = (
     Case("tails.spread_by_length", lambda m, mode, steps: tails.spread_by_length(m.growth, mode), over_steps=False),
     Case(
         "compare.small_multiples",
-        lambda m, mode, steps: comparison.small_multiples({HOSTILE: m.settings}, "reward", mode, steps=steps),
+        lambda m, mode, steps: comparison.small_multiples(
+            {HOSTILE: comparison.lines(curves(m.settings, "reward"))}, "reward", mode, steps=steps
+        ),
         plotted=("reward",),
     ),
     Case(
@@ -291,7 +295,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "compare.panel",
         lambda m, mode, steps: comparison.panel(
-            comparison.lines(curves(m.settings, "reward"), loud=(0,)),
+            comparison.lines(curves(m.settings, "reward"), looks={0: Style(theme.CURRENT, "solid", "")}),
             "reward",
             mode,
             x=steps,

@@ -11,8 +11,8 @@ from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare import tables
-from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison
-from ratioscope.dashboard.sections.compare.curves import multiples, span
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
+from ratioscope.dashboard.sections.compare.curves import looks, multiples, span
 from ratioscope.dashboard.sections.compare.dots import dots
 from ratioscope.dashboard.sections.compare.pair import pair_difference
 from ratioscope.dashboard.sections.model import Block, Section, Table
@@ -88,21 +88,20 @@ def _standing(comparison: Comparison) -> Section:
         blocks += [multiples(comparison, span(comparison))]
         if len(comparison.settings) == 2 and found.ranked:
             blocks += pair_difference(comparison, found.contrasts[0].a, found.contrasts[0].b)
-        blocks += tables.changes(comparison)
     return Section("standing", QUESTION, QUESTION, "", tuple(blocks))
 
 
 def _course(comparison: Comparison, keys: Sequence[str]) -> Section:
     """The other metrics, panel by panel on equal axes."""
-    blocks, sentences = [], []
+    blocks, sentences, styled = [], [], looks(comparison, Look())
     for key in keys:
-        named = zip(comparison.labels, comparison.settings, strict=True)
-        known = [(label, setting, runs) for label, setting in named if (runs := _with(setting, key))]
+        known = {place: runs for place, setting in enumerate(comparison.settings) if (runs := _with(setting, key))}
         if key == comparison.measure.metric or not known:
             continue
-        said = _extremes(key, [(label, runs) for label, _, runs in known])
-        measure = replace(comparison.measure, metric=key)
-        blocks.append(multiples(Comparison([setting for _, setting, _ in known], measure), said))
+        said = _extremes(key, [(comparison.labels[place], runs) for place, runs in known.items()])
+        kept = Comparison([comparison.settings[place] for place in known], replace(comparison.measure, metric=key))
+        shown = {at: styled[place] for at, place in enumerate(known) if place in styled}
+        blocks.append(multiples(kept, said, shown))
         if key in _ANSWER:
             sentences.append(said)
     answer = " ".join(sentences)

@@ -12,7 +12,7 @@ from ratioscope.analysis.compare import (
     Standing,
     StandingWords,
     curves,
-    labels,
+    short_names,
     standing,
     standing_words,
 )
@@ -69,8 +69,8 @@ class Comparison:
 
     @cached_property
     def labels(self) -> list[str]:
-        """A unique name for each setting."""
-        return labels(self.settings)
+        """Of each setting what tells it from the others."""
+        return short_names(self.settings)
 
     @cached_property
     def standing(self) -> Standing:

@@ -1,15 +1,15 @@
 """The curves of a comparison: settings as lines with bands over their seeds, on equal axes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import Setting, attribute, band_words
+from ratioscope.analysis.compare import attribute, band_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.figures.line_styles import legend_names
+from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 from ratioscope.dashboard.sections.model import Chart
@@ -56,13 +56,18 @@ def legend(comparison: Comparison, look: Look) -> str:
 
 def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
     """Curves with the styles that tell them apart; of many looks the best eight are in colour."""
-    found = comparison.curves
-    names = legend_names([curve.setting for curve in found], look.colour, look.dash)
+    return figures.lines(comparison.curves, look.colour, look.dash, looks(comparison, look))
+
+
+def looks(comparison: Comparison, look: Look) -> dict[int, Style]:
+    """The styles of those settings, by their places, that are drawn in colour: the same in every plot."""
+    settings = comparison.settings
+    names = legend_names(settings, look.colour, look.dash)
     order = [row.place for row in comparison.standing.rows]
-    order = sorted(range(len(found)), key=lambda place: order.index(place) if place in order else len(order))
+    order = sorted(range(len(settings)), key=lambda place: order.index(place) if place in order else len(order))
     loud = list(dict.fromkeys(names[place] for place in order))[:MOST_COLOURED]
     places = [place for place, name in enumerate(names) if name in loud]
-    return figures.lines(found, look.colour, look.dash, places)
+    return dict(zip(places, styles([settings[place] for place in places], look.colour, look.dash), strict=True))
 
 
 def names_at_ends(comparison: Comparison, look: Look) -> bool:
@@ -80,6 +85,8 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     facets: dict[str, list[int]] = {}
     for place, curve in enumerate(found):
         facets.setdefault(attribute(curve.setting, look.facet), []).append(place)
+    if len(facets) > figures.MOST_IN_A_ROW:  # of many the fullest are seen at once
+        facets = dict(sorted(facets.items(), key=lambda facet: -len(facet[1])))
     by_step = measure.by == "step"
     x = comparison.steps if by_step else (None, None)
     y = figures.value_range(drawn, x, seeds=look.seeds, logarithmic=look.logarithmic)
@@ -99,14 +106,19 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     ]  # fmt: skip
 
 
-def multiples(comparison: Comparison, takeaway: str) -> Chart:
-    """The curves as one figure for paper: a panel a schedule, equal axes."""
-    measure, facets = comparison.measure, dict[str, list[Setting]]()
-    for setting in comparison.settings:
-        facets.setdefault(setting.schedule, []).append(setting)
+def multiples(comparison: Comparison, takeaway: str, shown: Mapping[int, Style] | None = None) -> Chart:
+    """The curves as one figure for paper: a panel a schedule, equal axes.
+
+    Args:
+        shown: see `looks`; None: those of this comparison.
+    """
+    measure, facets = comparison.measure, dict[str, list[figures.CurveLine]]()
+    styled = looks(comparison, Look()) if shown is None else shown
+    for line in figures.lines(comparison.curves, looks=styled):
+        facets.setdefault(line.curve.setting.schedule, []).append(line)
 
     def draw(mode: Mode) -> go.Figure:
-        return figures.small_multiples(facets, measure.metric, mode, smoothing=measure.window)
+        return figures.small_multiples(facets, measure.metric, mode)
 
     said, data = f"{takeaway} {legend(comparison, Look())}", _numbers(comparison, range(len(comparison.settings)))
     key = f"compare-{measure.metric}"

@@ -4,22 +4,27 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import Rank, margin_words, rank_words
+from ratioscope.analysis.compare import Rank, rank_words, unnamed_values
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare.baseline import compared_with
-from ratioscope.dashboard.sections.compare.comparison import Comparison
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
+from ratioscope.dashboard.sections.compare.curves import looks
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import chart
 
+_USUAL = Look()
+
 
 def dots(
-    comparison: Comparison, baseline: int | None = None, *, most: int = figures.MOST_ROWS, key: str = "dots"
-) -> Chart:
+    comparison: Comparison, baseline: int | None = None, look: Look = _USUAL, *, most: int = figures.MOST_ROWS,
+    key: str = "dots",
+) -> Chart:  # fmt: skip
     """The settings at the end of their runs, with what the marks are.
 
     Args:
         baseline: a place among the settings, drawn as a line.
+        look: of the curves, whose colours the settings have here, too.
         most: rows that are drawn; of more settings the best of each schedule.
     """
     found, metric = comparison.standing, comparison.measure.metric
@@ -31,7 +36,7 @@ def dots(
     )
     draw = partial(
         figures.dot_plot, found.groups, metric, baseline=comparison.settings[baseline or 0].variant if lines else "",
-        lines=lines, most=most,
+        colours={place: style.colour for place, style in looks(comparison, look).items()}, lines=lines, most=most,
     )  # fmt: skip
     return chart(comparison.mode, key, title, draw, _marks(comparison), _numbers(comparison), (metric,))
 
@@ -43,19 +48,14 @@ def left_out(comparison: Comparison, most: int = figures.MOST_ROWS) -> int:
 
 
 def _marks(comparison: Comparison) -> str:
-    """What dots and bars are, and what is corrected for many comparisons."""
+    """What bars are, what is left undecided, and what settings have that do not name it."""
     found, words = comparison.standing, comparison.words
-    ranks = {row.rank for row in found.rows}
-    told = []
-    if Rank.UNDECIDED in ranks:
-        more = f"a difference of {margin_words(found.metric)} is not excluded"
-        told.append(f"Undecided: no significant difference to the best, and {more}.")
-    if len(found.contrasts) > 1 and ranks & {Rank.ALIKE, Rank.UNDECIDED, Rank.WORSE}:
-        told.append("Colours: pairs corrected for many comparisons (Holm); bars are not.")
-    if any(len(row.seeds) > 1 for row in found.rows):
-        told.append("Circles: seeds.")
-    if words.basis:
-        told.append(f"Bars: {words.basis}.")
+    told = [f"Bars: {words.basis}."] if words.basis else []
+    if any(row.rank is Rank.UNDECIDED for row in found.rows):
+        pairs = f" after correction for {len(found.contrasts)} pairs (Holm)" if len(found.contrasts) > 1 else ""
+        told.append(f"Undecided: no significant difference{pairs}{'; bars are not corrected' if pairs else ''}.")
+    if unnamed := unnamed_values(found.settings):
+        told.append(f"Unless named: {unnamed}.")
     return " ".join(filter(None, (*told, words.where)))
 
 

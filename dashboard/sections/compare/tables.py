@@ -1,18 +1,15 @@
-"""The tables of a comparison: how algorithms and runs differ, which is best, what one change does."""
+"""The tables of a comparison: how algorithms and runs differ, and which is best."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from ratioscope.analysis.compare import (
     Member,
     Setting,
-    SingleChange,
-    UnderSchedule,
     components,
     differences,
     margin_words,
     rank_words,
-    single_changes,
 )
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.catalogue import CATALOGUE
@@ -121,32 +118,6 @@ def _way(metric: str, value: float) -> str:
     if better not in ("higher", "lower"):
         return "higher" if value > 0 else "lower"
     return "better" if (value > 0) == (better == "higher") else "worse"
-
-
-def changes(comparison: Comparison) -> list[Table]:
-    """What one change of an algorithm does; no table where no two settings differ in one component only."""
-    metric = comparison.measure.metric
-    found = comparison.compute(single_changes, metric, comparison.measure.by)
-    if not found:
-        return []
-    rows = tuple(row for change in found for row in _changed(change, metric))
-    note = (
-        "After minus before. Ends: value at the end; speed: mean over the first half; fall: drop from "
-        f"the best running mean to the end. Alike: the interval lies within {margin_words(metric)}."
-    )
-    head = ("Change", "Verdict", "Ends", "95%", "Speed", "Fall", "Schedule", "Before, after")
-    return [Table("What one change of an algorithm does", head, rows, note)]
-
-
-def _changed(change: SingleChange, metric: str) -> Iterator[tuple[str, ...]]:
-    """A row for each schedule, and one for all of them together where there are several."""
-    rows: list[tuple[str, SingleChange | UnderSchedule]] = [(each.schedule, each) for each in change.schedules]
-    for schedule, found in [*rows, ("all", change)][: len(rows) + (len(rows) > 1)]:
-        yield (change.what, found.verdict, pair.difference_words(metric, found.end.value, *found.end.interval),
-               pair.between(metric, *found.end.interval) or "none",
-               pair.difference_words(metric, found.speed.value, *found.speed.interval),
-               pair.difference_words(metric, found.fall.value, *found.fall.interval),
-               schedule, f"{change.of}, {change.to}")  # fmt: skip
 
 
 def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:

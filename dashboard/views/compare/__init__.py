@@ -52,7 +52,7 @@ a letter do not differ significantly. *Within 5 points* (of a metric that is no 
 one-sided test excludes that it is worse than the best by more; these tests are corrected together, too (Holm).
 *Undecided* are the others without a significant difference. Bars hold for each setting by itself and are not corrected.
 
-**The baseline** is the setting that differs least from all others, of several the best, until another is chosen.
+**The baseline** is the best setting, until another is chosen.
 
 **Probability of improvement**. $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021); from four seeds of each on.
@@ -95,7 +95,7 @@ def render() -> None:
         base = controls.baseline(comparison)
     with opening:
         _answer(comparison, other_seeds(known, ids))
-        _dots(comparison, base)
+        _dots(comparison, base, look)
     if len(comparison.standing.without) == len(comparison.settings):
         st.info(escape(_why_missing(comparison)), icon=":material/help:")
     else:
@@ -104,16 +104,16 @@ def render() -> None:
     how_to_read(_HOW_TO_READ)
 
 
-def _dots(comparison: Comparison, base: int) -> None:
+def _dots(comparison: Comparison, base: int, look: Look) -> None:
     """Where each setting ends; of many the best, and all of them on demand."""
     if not comparison.standing.rows:
         return
-    draw(dots(comparison, base), caption="below")
+    draw(dots(comparison, base, look), caption="below")
     if more := left_out(comparison):
         with fold("all", f"And {more} more settings") as door:
             if door.open:
                 most = len(comparison.standing.rows) + len(comparison.standing.groups)
-                draw(dots(comparison, base, most=most, key="dots-all"))
+                draw(dots(comparison, base, look, most=most, key="dots-all"))
 
 
 def _difference(comparison: Comparison, look: Look, base: int) -> None:
@@ -130,8 +130,8 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
 
 
 def _numbers(comparison: Comparison, look: Look, base: int) -> None:
-    """The ranking with letters and differences to the baseline, what single changes do, and any two settings."""
-    draw(tables.ranking(comparison, baseline.compared_with(comparison, base)), *tables.changes(comparison))
+    """The ranking with letters and differences to the baseline, and any two settings."""
+    draw(tables.ranking(comparison, baseline.compared_with(comparison, base)))
     if len(comparison.settings) > 2:
         draw(*baseline.along(comparison, base, look))
     if len(comparison.settings) > 1:

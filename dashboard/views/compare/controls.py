@@ -60,14 +60,13 @@ def _look(door: DeltaGenerator, settings: Sequence[Setting]) -> Look:
 
 
 def baseline(comparison: Comparison) -> int:
-    """The setting that all others are held against: the plainest, until another is chosen."""
-    labels, usual = comparison.labels, comparison.standing.plainest
+    """The setting that all others are held against: the best, until another is chosen."""
+    labels, usual = comparison.labels, comparison.standing.best
     if len(labels) < 2:
         return usual
     with st.container(width=320):
         chosen = st.selectbox(
             "Baseline", labels, index=usual, key="baseline", bind="query-params", filter_mode="contains",
-            help="Differences are each setting minus this one. By default the setting with the fewest changes to all "
-            "others; of several, the best.",
+            help="Differences are each setting minus this one; the best until another is chosen.",
         )  # fmt: skip
     return labels.index(chosen)

@@ -20,9 +20,12 @@ def findings_by_run(members: Sequence[Member]) -> None:
     progress = st.empty()
     for place, member in enumerate(members):
         progress.progress(place / len(members), text=f"Run {place + 1} of {len(members)}")
+        if member.run_id not in known:
+            st.text(one_line(f"{member.run_id} has been removed."))
+            continue
         try:
             found = data.findings(known[member.run_id])
-        except (RatioscopeError, KeyError) as error:
+        except RatioscopeError as error:
             st.text(one_line(f"{member.run_id}: {error}"))
             continue
         if found:

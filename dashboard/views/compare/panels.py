@@ -7,7 +7,7 @@ import streamlit as st
 
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine
+from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine, cut_apart
 from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves
@@ -69,11 +69,12 @@ def _beside(charts: Sequence[Chart], across: int) -> None:
 def _key(lines: Sequence[CurveLine]) -> None:
     """What each look means; as elements of the page it wraps and never covers a panel."""
     looks: dict[tuple[str, Style], None] = dict.fromkeys((line.name, line.style) for line in lines if not line.quiet)
-    with st.container(horizontal=True, gap="medium"):
-        for name, style in looks:
+    named = cut_apart([name for name, _ in looks], _LONGEST)
+    with st.container(horizontal=True, gap="small"):
+        for name, (_, style) in zip(named, looks, strict=True):
             with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
                 st.image(_sample(style), width=34, alt="")
-                st.text(one_line(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]}…", width="content")
+                st.caption(escape(one_line(name)), width="content")
 
 
 def _sample(style: Style) -> str:

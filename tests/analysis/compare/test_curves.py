@@ -16,7 +16,7 @@ from ratioscope.analysis.compare import (
     attributes,
     curves,
     grouped_settings,
-    labels,
+    short_names,
     smoothed,
     standing,
     standing_words,
@@ -93,7 +93,7 @@ def test_settings_are_told_apart_by_every_key_that_differs() -> None:
 def test_labels_are_different_where_words_are_the_same() -> None:
     """A key of the schedule that has no words of its own is in no label."""
     runs: list[Member] = [member([1.0], name=name, schedule={"unheard_of": name}) for name in ("one", "two")]
-    assert len(set(labels(grouped_settings(runs)))) == 2
+    assert len(set(short_names(grouped_settings(runs)))) == 2
 
 
 def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
@@ -114,7 +114,7 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
     assert [group.schedule for group in found.groups] == ["s2", "s1", "s3", "s4", "s5"]
-    assert standing_words(found).sentences[3:] == ("2 more schedules: in the table.",)
+    assert standing_words(found).sentences[2].endswith("; 2 more schedules: in the plot.")
 
 
 def test_what_has_no_value_is_said() -> None:
