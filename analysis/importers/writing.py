@@ -271,7 +271,13 @@ def _said(found: FoundSource) -> Iterator[None]:
 
 @contextmanager
 def _older_objects_set_aside() -> Iterator[None]:
-    """Keep the collector off what was there before: it would go through all of it whenever many records are parsed."""
+    """Keep the collector off what was there before: it would go through all of it whenever many records are parsed.
+
+    A server has frozen its own objects, and only all of them can be given back: nothing more is frozen there.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -279,7 +279,10 @@ def failure_of(record: Mapping[str, Any]) -> str | None:
 
 
 def without_trace(episode: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of an episode that failed before there was a trace; without seq_id and group_id."""
+    """The row of an episode that failed before there was a trace; without seq_id and group_id.
+
+    Of the errors of all attempts, oldest first, the last is named: with it verifiers gave up.
+    """
     error: Mapping[str, Any] = next(reversed(episode.get("errors") or []), {})
     return {
         "environment": words_of(at(episode, "env", "name") or at(episode, "env", "id") or None),

@@ -77,7 +77,7 @@ def test_messages_without_values_are_null_not_certain(evaluation: Path) -> None:
 def test_what_failed_says_why_and_an_episode_without_a_trace_is_a_response(evaluation: Path) -> None:
     file = evaluation / "traces.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    errors = [{"type": "EnvError", "message": "no machine"}]
+    errors = [{"type": "ToolError", "message": "an earlier attempt"}, {"type": "EnvError", "message": "no machine"}]
     lines.append({**lines[0], "id": "ff", "ok": False, "traces": [], "errors": errors})
     lines[0]["traces"][0] |= {"is_timeout": True, "ok": True}
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
