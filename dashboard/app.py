@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.errors import FragmentHandledException
 
 from ratioscope.dashboard import login, warming
+from ratioscope.dashboard.components.connection import connection
 from ratioscope.dashboard.components.error_box import error_box
 from ratioscope.dashboard.components.leave import leaving
 from ratioscope.dashboard.components.menu import menu
@@ -59,6 +60,7 @@ def main(default: str = "") -> None:
     menu(groups, chosen)
     session().page = chosen.url_path or default
     palette(shown, session().page)
+    connection()
     login.way_out()
     st.set_page_config(page_title=_tab_title(chosen.title))
     open_named_view()

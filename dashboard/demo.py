@@ -66,7 +66,7 @@ def demo() -> Demo | None:
 def stage(of: Demo) -> Stage:
     """How far the trainer has come, from its own files."""
     if next(of.folder.glob("steps/*.parquet"), None):
-        return Stage("The first steps are there.", has_steps=True)
+        return _with_steps(of)
     if of.trainer.poll() is not None:
         return Stage("The trainer ended before its first step; the terminal says why.", ended=True)
     try:
@@ -82,3 +82,15 @@ def stage(of: Demo) -> Stage:
     if manifest.live_status() != "running":
         return Stage("The trainer ended before its first step", manifest.status_reason, ended=True)
     return Stage("The model is made ready", f"{manifest.planned_updates} updates are planned")
+
+
+def _with_steps(of: Demo) -> Stage:
+    try:
+        manifest = Manifest.read(of.folder)
+    except RatioscopeError:
+        return Stage("The first steps are there.", has_steps=True)
+    status = manifest.live_status()
+    if status == "running":
+        return Stage("The first steps are there.", has_steps=True)
+    says = "The training has finished." if status == "finished" else "The training has stopped."
+    return Stage(says, manifest.status_reason, has_steps=True, ended=True)

@@ -114,6 +114,11 @@ def ask(login: Login | None) -> None:
     _asked = login
 
 
+def asks() -> bool:
+    """Return True where people log in."""
+    return _asked is not None
+
+
 def admitted() -> bool:
     """Whether this session may see runs. If not, the page says how to get there."""
     if _asked is None:

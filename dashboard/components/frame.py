@@ -1,8 +1,10 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 
 import streamlit as st
 
@@ -31,7 +33,7 @@ from ratioscope.sources import linked
 # Markdown ends a formula that stands by itself only at a line of nothing but dollars; until there all is formula.
 _FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
 POLL_SECONDS = 2.0
-_LOOK_SECONDS = 15.0
+_LOOK_SECONDS = 5.0
 
 _STATUS = {
     "running": ("live", "green", ":material/sensors:"),
@@ -89,7 +91,7 @@ def _messages(listed: Listed, opened: Opened) -> None:
     if reason:
         st.text(safe(reason))
     alarm(listed, opened)
-    _still_there(listed)
+    _watch([listed.folder])
     first, last = state.step_range()
     end = opened.summary.last_step
     if first is not None and last is not None and last > end:
@@ -205,10 +207,19 @@ def _bar(listed: Listed, opened: Opened) -> None:
         view_tools(opened.run_id)
 
 
+def still_there(shown: Sequence[Listed]) -> None:
+    """Name the runs of the link that are not there, and draw the page again when one that it shows is deleted."""
+    known = state.runs()
+    if missing := [one_line(run_id) for run_id in st.query_params.get_all("run") if run_id not in known]:
+        st.warning("Some chosen runs are not in the folders of this dashboard.", icon=":material/folder_off:")
+        st.text("\n".join(missing))
+    _watch([run.folder for run in shown])
+
+
 @st.fragment(run_every=_LOOK_SECONDS)
-def _still_there(listed: Listed) -> None:
-    """Says that a run that is looked at was deleted; one look at a file."""
-    if not (listed.folder / MANIFEST_NAME).exists():
+def _watch(folders: Sequence[Path]) -> None:
+    """Draw the page again when one of these runs was deleted; one look at a file of each."""
+    if not all((folder / MANIFEST_NAME).exists() for folder in folders):
         state.listed_runs.clear()
         st.rerun()
 

@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.frame import chosen_steps, how_to_read, no_runs, page_head
+from ratioscope.dashboard.components.frame import chosen_steps, how_to_read, no_runs, page_head, still_there
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.components.view_tools import view_tools
 from ratioscope.dashboard.formats import count, escape
@@ -88,6 +88,7 @@ def _runs() -> list[Opened]:
     chosen = st.multiselect(
         "Runs", list(known), key="report-runs", on_change=change, max_selections=MOST_RUNS, format_func=one_line
     )
+    still_there([known[run_id] for run_id in chosen if run_id in known])
     opened, reading = [], st.empty()
     for place, run_id in enumerate(chosen):
         if len(chosen) > 1:

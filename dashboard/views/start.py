@@ -14,11 +14,12 @@ from ratioscope.inert import safe
 def render() -> None:
     """The page."""
     st.title("Start", anchor=False)
-    st.caption("A run is being trained on this machine. Its page opens here with its first step.")
     live = demo()
     if live is None:
         st.info("This dashboard is no demo.", icon=":material/info:")
         return
+    if not stage(live).has_steps:
+        st.caption("The page of the live run opens here with its first step.")
     _live(live)
     laboratory = session().pages["laboratory"]
     st.page_link(laboratory, label="Meanwhile: play with the theory", icon=laboratory.icon)
@@ -36,7 +37,7 @@ def _live(live: Demo) -> None:
         session().saw_live_run = True
         leave_for("overview", {"run": live.folder.name})
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        st.badge("live run", icon=_icon(now), color="gray" if now.ended else "green")
+        st.badge("ended" if now.ended else "live", icon=_icon(now), color="gray" if now.ended else "green")
         st.markdown(f"**{escape(now.says)}**", width="content")
         if now.has_steps:
             st.page_link(
@@ -45,16 +46,15 @@ def _live(live: Demo) -> None:
                 icon=":material/arrow_forward:",
                 query_params={"run": live.folder.name},
             )
-            return
         if now.detail:
             st.text(safe(now.detail), width="content")
-        if not now.ended:
+        if not (now.ended or now.has_steps):
             st.caption(f"{live.seconds:.0f} s since the start", width="content")
 
 
 def _icon(now: Stage) -> str:
     if now.ended:
-        return ":material/error:"
+        return ":material/check:" if now.has_steps else ":material/error:"
     return ":material/sensors:" if now.has_steps else ":material/hourglass_top:"
 
 

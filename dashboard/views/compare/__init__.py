@@ -10,7 +10,14 @@ from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.frame import POLL_SECONDS, chosen_steps, how_to_read, no_runs, page_head
+from ratioscope.dashboard.components.frame import (
+    POLL_SECONDS,
+    chosen_steps,
+    how_to_read,
+    no_runs,
+    page_head,
+    still_there,
+)
 from ratioscope.dashboard.components.view_tools import view_tools
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.load import server_load
@@ -76,6 +83,7 @@ def render() -> None:
     chosen = st.container(horizontal=True, vertical_alignment="bottom")
     with chosen:
         ids = choose_runs(known)
+    still_there([known[run_id] for run_id in ids])
     drawing()
     members = _read([known[run_id] for run_id in ids])
     if not members:
