@@ -106,7 +106,7 @@ class Parser:
     Args:
         arrays, only: see `read`.
         numbers: paths of lists of objects of which one key is wanted, which holds a number in each and stands nowhere
-            else: `a.b[*].key` makes b {"key": array}, and is told from the text. Where that is not so, b is a list.
+            else: `a.b[*].key` makes b {"key": array}, read from the text alone. Where that is not so, b is a list.
     """
 
     def __init__(

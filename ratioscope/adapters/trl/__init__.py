@@ -19,6 +19,7 @@ Read against TRL 1.16.0: trl/trainer/grpo_trainer.py, trl/trainer/grpo_config.py
 trl/trainer/rloo_config.py and trl/experimental/async_grpo/.
 """
 
-from ratioscope.adapters.trl.recorder import GRPORecorder, record
+from ratioscope.adapters.trl.attaching import record
+from ratioscope.adapters.trl.recorder import GRPORecorder
 
 __all__ = ["GRPORecorder", "record"]

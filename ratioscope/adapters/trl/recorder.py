@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from ratioscope.adapters.cost import Cost
 from ratioscope.adapters.trl import manifest
 from ratioscope.adapters.trl.columns import KEY, LossRule, Pass, ScoredResponse, StepColumns, columns_of
-from ratioscope.adapters.trl.known import FORWARD, is_asynchronous, not_recorded, own_loss
+from ratioscope.adapters.trl.known import FORWARD, own_loss
 from ratioscope.adapters.trl.responses import GatheredRewards, groups_in, responses_of, text_of_token
 from ratioscope.errors import RatioscopeError
 from ratioscope.recorder import RunRecorder
@@ -33,48 +33,6 @@ _LOG = logging.getLogger("ratioscope")
 _OF_TOKENS = ("old_per_token_logps", "ref_per_token_logps")
 # What TRL logs and this recorder has from where it arises.
 _OWN = ("loss", "learning_rate")
-
-
-def record(
-    trainer: Any,
-    folder: str | Path,
-    *,
-    new: bool | int = False,
-    resume: bool = False,
-    name: str = "",
-    task: Mapping[str, Any] | None = None,
-    notes: str = "",
-    tags: tuple[str, ...] = (),
-    quiet: bool = False,
-) -> "GRPORecorder":
-    """Record the next `trainer.train()` into a run folder.
-
-    Args:
-        trainer: a `trl.GRPOTrainer`, a `trl.RLOOTrainer` or a `trl.experimental.async_grpo.AsyncGRPOTrainer`, or a
-            subclass that keeps its methods. Of several processes each calls this, and records its own share of every
-            batch into the same folder.
-        folder: where the run goes.
-        new: score the batch again after the optimizer's step (`logp_new`): at every step, or at every n-th one. Each
-            time costs a forward pass over the step's batch.
-        resume: go on with the run that is in `folder`, if there is one: for jobs that are started again with
-            `trainer.train(resume_from_checkpoint=True)`. Steps that are on disk already are not written again.
-        name: of the run; the folder's name without one.
-        task: what the manifest says of the task, over what is read from the trainer.
-        notes: free text for the manifest.
-        tags: words to find the run by.
-        quiet: do not print what recording cost when the training ends.
-
-    Raises:
-        RatioscopeError: the trainer's loss is not made as those of TRL's GRPO and RLOO trainers are, or the folder
-            holds a run and `resume` is false.
-    """
-    kind: type[GRPORecorder] = GRPORecorder
-    if is_asynchronous(trainer):
-        from ratioscope.adapters.trl.asynchronous import AsyncRecorder as kind
-    elif reason := not_recorded(trainer):
-        raise RatioscopeError(reason)
-    fields = {"name": name, "notes": notes, "tags": list(tags)}
-    return attached(kind, trainer, folder, new=int(new), resume=resume, task=task, fields=fields, quiet=quiet)
 
 
 def attached(kind: type[R], trainer: Any, folder: str | Path, *, resume: bool, fields: dict[str, Any], **how: Any) -> R:
