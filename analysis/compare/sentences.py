@@ -142,6 +142,8 @@ def _value(metric: str, value: float) -> str:
 
 
 def _collapsed(found: Standing) -> str:
+    if len(found.ranked) > 1 and len(found.fallen) > 1:
+        return f"Collapsed: {len(found.fallen)} settings, the first in step {min(each.since for each in found.fallen)}."
     named = short_names(found.settings)
     told = [f"{named[found.settings.index(each.setting)]} (since step {each.since})" for each in found.fallen]
     return f"Collapsed: {some(told)}." if told else ""
@@ -169,10 +171,11 @@ def _remarks(found: Standing) -> tuple[str, ...]:
 
 
 def _where(found: Standing) -> str:
+    of = {found.tasks[row.place] for group in found.ranked for row in group.rows} or {*found.tasks}
     told = dict.fromkeys(
-        f"{task}: " * bool(task) + f"the {end.values_words}"
+        f"{task}: " * (len(of) > 1) + f"the {end.values_words}"
         for task, end in zip(found.tasks, found.ends, strict=True)
-        if len(end.places)
+        if task in of and len(end.places)
     )
     return f"The end is {'; '.join(told)}." if told else ""
 

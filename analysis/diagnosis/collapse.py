@@ -8,13 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
-from ratioscope.analysis.diagnosis.falling import METRIC_OF, courses_of, smallest_ratio_meanwhile, suspects_all_along
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.falling import (
+    METRIC_OF,
+    courses_of,
+    smallest_ratio_meanwhile,
+    suspects_all_along,
+    update_passed_its_limit,
+)
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
-from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals
+from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals, suspects
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.watched import WatchedCourse, changed, sentence_start
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
@@ -180,9 +187,23 @@ def _evaluation_holds(evidence: RunEvidence, fall: Fall) -> bool:
 
 def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
-    order = "" if _causes(evidence) else _order(moved)
-    text = "; ".join(filter(None, (fall.noise_words, holds, order))).removesuffix(".")
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    causes = _causes(evidence)
+    text = "; ".join(filter(None, (fall.noise_words, holds, "" if causes else _order(moved)))).removesuffix(".")
+    told = [f"{text[0].upper()}{text[1:]}."] if text else []
+    return " ".join([*told, *([_signs_of(evidence, causes)] if causes else [])])
+
+
+def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str:
+    """How much speaks for the leading cause, and how many of the others have all that they need; a sentence."""
+    (leading, *_), others = causes[0], sum(map(len, causes)) - 1
+    known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
+    looked = len(suspects(Family.FALL, evidence)) - 1
+    fits = (
+        f"{others} of {looked} other causes fit{'s' * (others == 1)}, too"
+        if others
+        else f"none of {looked} other causes fits"
+    )
+    return f"{len(leading.speaking)} of {known} signs of this cause are there; {fits}."
 
 
 def _only(keys: Mapping[str, Shift]) -> str:
@@ -205,7 +226,7 @@ def _order(moved: Moved) -> str:
 def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     """Where it may come from: evaluations date a fall to a stretch of steps, and order is no proof of a cause."""
     if causes := _causes(evidence):
-        return causes_in_words(causes)
+        return causes_in_words(causes, _no_rival(evidence, fall))
     if moved.cause:
         others = [moved.dated(key, shift) for key, shift in (moved.before | moved.meanwhile).items()
                   if key != moved.cause]  # fmt: skip
@@ -224,8 +245,26 @@ def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     return f"{text} All along: {'; '.join(held)}." if held else text
 
 
-def causes_in_words(causes: Sequence[Sequence[Suspect]]) -> str:
-    """The leading cause with what speaks for it, its rivals, and the other causes that stand."""
+def _no_rival(evidence: RunEvidence, fall: Fall) -> str:
+    """A large update between the best level and the lowest one, and why it is not the cause; a sentence or none."""
+    drift, lowest = evidence.facts.update, max(step_of(fall.low.idxmin()), fall.found)
+    values = evidence.values[drift.key]
+    within = values[(values.index > fall.best_step) & (values.index <= lowest)]
+    large = within[within > drift.limit]
+    if not len(large) or update_passed_its_limit(evidence).present:
+        return ""
+    step = step_of(large.idxmax())
+    if large.index.min() > fall.found:
+        but = f"after the fall had begun (step {fall.found})"
+    elif step not in drift.over:
+        but = "no larger than its noise"
+    else:
+        but = "as large while the run was well"
+    return f"Also in the window: an update drift of {number(float(large.max()), digits=2)} in step {step}, but {but}."
+
+
+def causes_in_words(causes: Sequence[Sequence[Suspect]], no_rival: str = "") -> str:
+    """The leading cause with what speaks for it, its rivals, what was none, and the other causes that stand."""
     leading, *others = causes[0]
     clauses = [sign.reading.clause for sign in leading.speaking]
     text = f"Likely cause: {_small(leading.cause.words)} ({clauses[0]})."
@@ -233,6 +272,7 @@ def causes_in_words(causes: Sequence[Sequence[Suspect]]) -> str:
         named = " or ".join(_small(each.cause.words) for each in others)
         columns = deciding(causes[0])
         text += f" Or: {named}." + (f" Log {listed(columns[:2])} to decide." if columns else "")
+    text += f" {no_rival}" if no_rival else ""
     text += "".join(f" {sentence_start(clause)}." for clause in clauses[1:4])
     beside = [f"{each[0].cause.words} ({each[0].speaking[0].reading.clause})" for each in causes[1:]]
     return f"{text} Also: {'; '.join(beside)}." if beside else text

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ratioscope.analysis.engine.measured import Measured
 from ratioscope.analysis.engine.signature import Signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineEffect, EngineFacts, EngineVerdict
+from ratioscope.analysis.findings.change_points import LEAST
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import Logged
 from ratioscope.analysis.findings.numbers import number, percent
@@ -19,8 +20,8 @@ def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: s
     if facts.verdict is EngineVerdict.CANNOT_TELL:
         return f"Cannot tell: {_why_not(facts, log)}. {'' if facts.broken else what_to_log(facts, framework)}".strip()
     first = _hurts(facts) if facts.verdict is EngineVerdict.HURTS else _does_not(facts)
-    looks = looks_like(like) if like else ""
-    return f"{first} {looks}".strip()
+    changed = over_the_steps(facts) if facts.shift is not None else ""
+    return " ".join(filter(None, (first, changed, looks_like(like) if like else "")))
 
 
 def _hurts(facts: EngineFacts) -> str:
@@ -37,7 +38,7 @@ def _does_not(facts: EngineFacts) -> str:
         scope = f", in {facts.n_known} of {facts.n_steps} steps, those with data of the policy's own version"
     return (
         f"The engine mismatch does not hurt: with the same weights it is {tv_text(facts.mean)} in total variation "
-        f"(limit {number(facts.effects[0].limit)}){scope}."
+        f"on average (limit {number(facts.effects[0].limit)}){scope}."
     )
 
 
@@ -66,7 +67,7 @@ def exceeded(effect: EngineEffect, facts: EngineFacts) -> str:
         case EffectKind.SIZE:
             return _size(effect, facts)
         case EffectKind.VARIANCE:
-            return f"the ratio of the two engines alone has a variance χ² of {value} (limit {limit})"
+            return f"the ratio of the two engines alone has a variance χ² of {value} in sampled tokens (limit {limit})"
         case EffectKind.CLIP:
             return f"{percent(effect.value)} of the clipped tokens would be kept, were the engines the same"
         case EffectKind.BIAS:
@@ -144,15 +145,17 @@ def equal(measured: Measured) -> str:
     return f"{percent(measured.equal)} of the tokens have the very same log-probability in both engines."
 
 
-def against_parts(facts: EngineFacts) -> str:
-    """The engine's part beside the others. A sentence."""
+def over_the_steps(facts: EngineFacts) -> str:
+    """Since when the engine's part is what it is. A sentence."""
     if not facts.n_known:
         return "The engine's part is not known; this is the rest of the path."
-    said = f"The engine's part is {tv_text(facts.mean)} on average"
-    known = [("age", facts.age), ("the update", facts.update)]
-    others = [f"{tv_text(value)} of {name}" for name, value in known if value > 0]
-    if others:
-        said += f", beside {' and '.join(others)}"
+    if (shift := facts.shift) is not None:
+        limit, verb = facts.effects[0].limit, "rises" if shift.after > shift.before else "falls"
+        until = f"step {shift.first - 1}" if shift.first == shift.last else f"steps {shift.first - 1}–{shift.last - 1}"
+        return (
+            f"The engine's part is {number(shift.before, digits=2)} until {until}, then {verb} to "
+            f"{number(shift.after, digits=2)}, {number(shift.after / limit, digits=2)} × the limit."
+        )
     if abs(facts.trend) > 0.5:
-        said += f"; it {'rises' if facts.trend > 0 else 'falls'} over the run (rank correlation {facts.trend:.2f})"
-    return f"{said}."
+        return f"The engine's part {'rises' if facts.trend > 0 else 'falls'} over the run."
+    return "The engine's part has no lasting change." if facts.n_known >= LEAST else ""

@@ -11,12 +11,14 @@ effect of which nothing is logged shows nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from math import expm1, inf, isfinite, isnan, log1p
 
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.engine.measured import Measured
+from ratioscope.analysis.findings.change_points import FAMILY, Shift, find_shift
 from ratioscope.analysis.findings.facts import ROUNDING_TV, STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
@@ -89,6 +91,8 @@ class EngineFacts:
     """Means over the steps; NaN: not known."""
     trend: float
     """Rank correlation of the engine's part with the step; NaN where chance explains it, or there are few steps."""
+    shift: Shift | None
+    """The lasting change of its level; None where there is none, or there are few steps."""
 
     @property
     def decides(self) -> EngineEffect | None:
@@ -141,6 +145,7 @@ def engine_facts(
         age=_mean(age, values["n_ratios"]),
         update=_mean(update, values["n_ratios"]),
         trend=_trend(tv),
+        shift=_shift(tuple(tv.index.tolist()), tuple(tv.tolist())),
     )
 
 
@@ -210,6 +215,13 @@ def missing_columns(log: Logged) -> tuple[str, ...]:
 def _mean(part: "pd.Series[float]", n_tokens: "pd.Series[float]") -> float:
     weights = n_tokens.reindex(part.index).fillna(0)
     return float(np.average(part, weights=weights)) if len(part) and weights.sum() > 0 else np.nan
+
+
+@lru_cache(maxsize=32)
+def _shift(steps: tuple[int, ...], tv: tuple[float, ...]) -> Shift | None:
+    """Of a series by step; a page asks for it several times."""
+    found = find_shift(pd.Series(tv, index=steps, dtype=float))
+    return found if found is not None and found.p <= FAMILY else None
 
 
 def _trend(tv: "pd.Series[float]") -> float:

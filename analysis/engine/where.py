@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.linter.place import named_tokens, quoted_tokens
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -124,6 +125,8 @@ class Holding:
     def words(self) -> str:
         """The strata, in words; the text of a log may be among them."""
         if self.dimension == "token":
+            if all(label.startswith(("'", '"')) for label in self.labels):
+                return named_tokens(self.labels, self.n_strata)
             return f"{len(self.labels)} of {self.n_strata} token ids"
         named = ", ".join(self.labels[:_MOST_NAMED])
         more = len(self.labels) - _MOST_NAMED
@@ -160,6 +163,7 @@ def where_engine_differs(run: Run, first: int | None = None, last: int | None = 
         connection.execute(query("engine/tokens"))
         connection.execute(query("engine/placed"))
         rows = pd.concat([connection.execute(_grouped(name)).df() for name in DIMENSIONS], ignore_index=True)
+    texts = quoted_tokens(run)
     total = rows[rows["dimension"] == "probability"][["n", "shortfall"]].sum()
     if not total["n"] or not total["shortfall"] > 0:
         return None
@@ -168,7 +172,10 @@ def where_engine_differs(run: Run, first: int | None = None, last: int | None = 
         {
             "dimension": rows["dimension"],
             "value": rows["value"],
-            "label": [_label(name, value, value) for name, value in zip(rows["dimension"], rows["value"], strict=True)],
+            "label": [
+                texts.get(value, value) if name == "token" else _label(name, value, value)
+                for name, value in zip(rows["dimension"], rows["value"], strict=True)
+            ],
             "n": rows["n"].astype(int),
             "tv": rows["shortfall"] / rows["n"],
             "share_of_tokens": rows["n"] / total["n"],

@@ -106,8 +106,14 @@ class LevelTrend(NamedTuple):
     """"rose", "fell", or "" where neither is clear."""
     start: float
     end: float
-    n: int
-    """How many values there are."""
+    first: tuple[int, int]
+    last: tuple[int, int]
+    """The steps that these two are the means of."""
+
+    @property
+    def where(self) -> str:
+        """These steps: "steps 0–45 and 105–149"."""
+        return f"steps {self.first[0]}–{self.first[1]} and {self.last[0]}–{self.last[1]}"
 
     @property
     def words(self) -> str:
@@ -129,6 +135,8 @@ def level_trend(summary: StepSummary) -> LevelTrend | None:
             continue
         third = len(series) // 3
         start, end = float(series.iloc[:third].mean()), float(series.iloc[-third:].mean())
+        steps = series.index.astype(int).tolist()
+        ends = (steps[0], steps[third - 1]), (steps[-third], steps[-1])
         of_prompts, own = _noise(summary, metric) / -ndtri(_LEVEL / 2), float(np.nan_to_num(own_noise(series)))
         if not of_prompts and not own and start != end:
             return None
@@ -140,11 +148,13 @@ def level_trend(summary: StepSummary) -> LevelTrend | None:
         fell = not rose and start - end > max(least, max(rises * of_prompts, declines * own) * np.sqrt(2 / third))
         _, points, values, _ = _turns(series, 0.0, 0.0)
         if rose or fell:  # the ends themselves, where they say the same
-            first, last = points[0].value, points[-1].value
-            start, end = (first, last) if (last > first) is rose else (start, end)
+            first, last = points[0], points[-1]
+            if (last.value > first.value) is rose:
+                start, end, ends = first.value, last.value, ((first.first, first.last), (last.first, last.last))
         else:  # as the sentence about its course has them
-            *_, (start, end) = _ends(values, 0.0, 0.0)
-        return LevelTrend(metric, "rose" if rose else "fell" if fell else "", start, end, len(series))
+            few, _, (start, end) = _ends(values, 0.0, 0.0)
+            ends = (points[0].first, points[few - 1].last), (points[-few].first, points[-1].last)
+        return LevelTrend(metric, "rose" if rose else "fell" if fell else "", start, end, *ends)
     return None
 
 

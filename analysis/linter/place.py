@@ -9,8 +9,8 @@ what they hold in the other half, over what is expected there, is the lift: 1 wh
 are looked for beyond those found before, so that a server is not blamed for its prompts.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,8 @@ from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import Floats
+from ratioscope.analysis.runs.store import Run
+from ratioscope.errors import RatioscopeError
 
 # 1 - p: strata in which tokens are alike.
 _STRATA = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.97, 1.0)
@@ -32,6 +34,8 @@ _FEWEST_TOKENS, _FEWEST_GROUPS = 1000, 8
 _SHRINK = 0.01
 _ALIKE_LIFT = 0.97
 _MOST_PLACES, _MOST_NAMED = 3, 3
+_MOST_TOKENS, _LONGEST_TOKEN = 4, 20
+"""Tokens that are named by their texts, and signs of one."""
 _FIRST_TOKENS = 4
 _LEAST_APART = 0.25
 """How far prompts must differ in length, as a share of how far positions do, for their sum to be another dimension."""
@@ -54,10 +58,14 @@ class Place:
     """Share that the probability of its tokens explains."""
     held_of_log: float
     """Share of Σ|log ρ| that it holds, which is not bounded."""
+    named: bool = False
+    """Whether the levels are token ids and their labels texts of tokens."""
 
     @property
     def words(self) -> str:
         """The part, as a subject."""
+        if self.named:
+            return named_tokens(self.labels, self.n_levels)
         title = DIVIDED_BY[self.dimension].title
         if len(self.labels) > _MOST_NAMED:
             return f"{len(self.labels)} of {self.n_levels} {title}s"
@@ -158,6 +166,24 @@ DIVIDED_BY: dict[str, Divided] = {
 }
 
 
+def named_tokens(texts: Sequence[str], n: int) -> str:
+    """Some of a vocabulary's n tokens by their texts, as a subject."""
+    if len(texts) == 1:
+        return f"token {texts[0]}"
+    if len(texts) <= _MOST_TOKENS:
+        return f"tokens {listed(list(texts))}"
+    return f"{len(texts)} of {n} tokens ({', '.join(texts[:_MOST_NAMED])}, …)"
+
+
+def quoted_tokens(run: Run | None) -> dict[str, str]:
+    """By token id, as text, the quoted text of a token; empty where the run has no vocabulary that can be read."""
+    try:
+        known = run.vocabulary() if run is not None else {}
+    except RatioscopeError:  # other checks say so
+        return {}
+    return {str(token): repr(text[:_LONGEST_TOKEN]) for token, text in known.items()}
+
+
 def shortfall(frame: pd.DataFrame) -> Floats:
     """The bounded distance of each token of `LogEvidence.fresh`, (1 - ρ)+, (n_rows,)."""
     with np.errstate(over="ignore"):
@@ -178,7 +204,18 @@ def expected(distance: Floats, stratum: NDArray[np.int64]) -> Floats:
 
 def places_of(evidence: LogEvidence) -> tuple[Place, ...]:
     """The places of the engine's part, found once; the one that explains most first."""
-    return evidence.once("places", lambda: places(evidence.fresh))
+    return evidence.once("places", lambda: _with_texts(places(evidence.fresh), evidence.run))
+
+
+def _with_texts(found: tuple[Place, ...], run: Run | None) -> tuple[Place, ...]:
+    """Token ids by the texts of their tokens, where the run has all of them."""
+    texts = quoted_tokens(run) if any(place.dimension == "token" for place in found) else {}
+    return tuple(
+        replace(place, labels=tuple(texts[label] for label in place.labels), named=True)
+        if place.dimension == "token" and texts.keys() >= {*place.labels}
+        else place
+        for place in found
+    )
 
 
 def places(frame: pd.DataFrame) -> tuple[Place, ...]:

@@ -33,8 +33,8 @@ from ratioscope.catalogue import CATALOGUE
 LEARNING, OFF_POLICY, LOG = NAMES = ("Learning", "Off-policy", "Log")
 _OFF_POLICY_PAGES = ("drift", "staleness", "engine", "ratios", "variance")
 """Of rules about how far the policy is from its data, and what that costs."""
-_OF_DATA = (STALENESS, "ratio_min")
-"""Metrics that a likely cause names where a loss learned from data of another policy."""
+_OF_DATA = {STALENESS: "Staleness rose to {}", "ratio_min": "The smallest ratio fell to {}"}
+"""Metrics that a likely cause names where a loss learned from data of another policy, with what they did."""
 _LOG_PAGE = "linter"
 _MOST = 0.5
 """Of the steps: what is known in fewer is not known of the run."""
@@ -112,7 +112,7 @@ def lights(
         live: whether the run goes on, so that a drop can be stopped.
     """
     learning = _learning(summary, findings, limits, live=live)
-    off_policy = _off_policy(facts_of(summary, limits), findings, learning[0])
+    off_policy = _off_policy(summary, facts_of(summary, limits), findings, learning[0])
     return (
         _light(LEARNING, *learning, findings),
         _light(OFF_POLICY, *off_policy, findings),
@@ -161,12 +161,12 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     if back is not None:
         lowest = rounded_level(float(back.low.min()), share=_is_share(back))
         after = f", after a fall to {lowest} (step {back.low.idxmin()})"
+    moved = f"{trend.words} ({trend.where})"
     if trend.clear == "rose":
-        return LightState.RISING, f"{trend.words}{after}."
+        return LightState.RISING, f"{moved}{after}."
     if trend.clear == "fell" and trend.start - trend.end > limits.reward_lowered * abs(trend.start):
-        return LightState.FALLEN, f"{trend.words}."
-    of = f"{trend.n} {'evaluations' if trend.metric == 'eval_accuracy' else 'steps'}"
-    return LightState.FLAT, f"{trend.words} in {of}, {'slightly lower' if trend.clear else 'within noise'}{after}."
+        return LightState.FALLEN, f"{moved}."
+    return LightState.FLAT, f"{moved}, {'slightly lower' if trend.clear else 'within noise'}{after}."
 
 
 def _is_share(fall: Fall) -> bool:
@@ -180,7 +180,7 @@ def _too_few(summary: StepSummary) -> str:
     return f"{n} evaluation{'s' * (n != 1)} and {rewards} reward{'s' * (rewards != 1)} are too few."
 
 
-def _off_policy(facts: Facts, findings: Sequence[Finding], learning: LightState) -> _Judged:
+def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding], learning: LightState) -> _Judged:
     if any(finding.rule == log_is_broken.name for finding in findings):
         return LightState.UNKNOWN, "The log is broken in the columns that would tell."
     staleness = facts.staleness
@@ -199,12 +199,11 @@ def _off_policy(facts: Facts, findings: Sequence[Finding], learning: LightState)
         )
     if found:
         return _state_of(found, findings, learning), _named(found, facts)
-    blamed = any(each.cause in _OF_DATA for each in _about(LEARNING, findings) if each.severity > Severity.NOTICE)
-    if blamed:
-        return (
-            LightState.HIGH,
-            f"{_capital(at_most('staleness', staleness))}, but the likely cause of the fall is here.",
-        )
+    blamed = [each.cause for each in _about(LEARNING, findings) if each.severity > Severity.NOTICE]
+    if key := next((key for key in blamed if key in _OF_DATA), ""):
+        values = summary.values[key]
+        worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
+        return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: the likely cause of the fall."
     if staleness.largest <= staleness.limit:
         return LightState.SMALL, f"{_capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""
@@ -227,7 +226,9 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
-    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
+    # Of a distance those steps are counted that are above the limit by more than their noise.
+    sure = ", beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
+    where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return f"{_capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 

@@ -22,7 +22,6 @@ from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_
 from ratioscope.analysis.overview.lights import Light, LightState, lights
 from ratioscope.analysis.overview.sentences import fine, grave, leading, overview_headline
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.catalogue import CATALOGUE
 
 WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What happened?",
@@ -31,7 +30,7 @@ WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What to change?",
     "How sure?",
 )
-_LONGEST, _SIGNS = 2, 4
+_LONGEST, _SIGNS = 2, 3
 """Sentences of an answer; of the one that names a cause with its signs."""
 
 
@@ -91,7 +90,7 @@ def run_verdict(
     cause = _cause(lead, findings)
     answers = (
         what,
-        Answer(SINCE, _since(summary, limits, lead, findings), lead),
+        Answer(SINCE, _since(summary, limits, lead), lead),
         Answer(WHY, _first(lead.why, _SIGNS), cause or lead),
         Answer(CHANGE, _first(lead.do), lead),
         sure,
@@ -109,16 +108,14 @@ def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
     return next((each for each in grave(findings) if each is not lead and each.metric == lead.cause), None)
 
 
-def _since(summary: StepSummary, limits: Limits, lead: Finding, findings: Sequence[Finding]) -> str:
-    """When it began, and what else began when."""
+def _since(summary: StepSummary, limits: Limits, lead: Finding) -> str:
+    """When it began."""
     begun = _when(summary, lead)
     if lead.rule == reward_has_collapsed.name and (fall := fall_of(summary, limits)) is not None:
         begun = f"It began between steps {fall.still_good} and {fall.found}"
         if fall.back is not None:
             begun += f"; back at its best in step {fall.back}, low again since step {fall.low_since}"
-    others = [(min(each.steps), each) for each in grave(findings) if each is not lead and each.steps]
-    told = [f"step {first} ({CATALOGUE[each.metric].label})" for first, each in sorted(others, key=lambda one: one[0])]
-    return f"{begun}." + (f" Other findings begin in {', '.join(told)}." if told else "")
+    return f"{begun}."
 
 
 def _when(summary: StepSummary, finding: Finding) -> str:

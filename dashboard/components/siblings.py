@@ -34,44 +34,42 @@ def sibling_results(run_id: str) -> None:
     waiting = bool(server_reader().ask(asked))
 
     def row() -> None:
-        left = min(server_reader().ask(asked), len(changed))
+        left = server_reader().ask(asked)
         known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
-        here = known.get(run_id, Headline())
-        best = sorted(changed, key=lambda sibling: _place(known.get(sibling.run_id), here.level_metric))[:ACROSS]
-        st.caption(f"**The same run with another setting.**{_told(here, len(changed), left)}")
+        metric = known.get(run_id, Headline()).level_metric
+        read = [sibling for sibling in changed if sibling.run_id in known]
+        best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], metric))[:ACROSS]
+        st.caption(f"**The same run with another setting**{_told(len(read), len(changed))}")
         with st.container(key="sibling-tiles"):
             for column, sibling in zip(st.columns(ACROSS), best, strict=False):
                 with column:
-                    _tile(run_id, sibling, known.get(sibling.run_id))
+                    _tile(run_id, sibling, known[sibling.run_id])
         if waiting and not left:
             st.rerun()
 
     st.fragment(row, run_every=_PAUSE if waiting else None)()
 
 
-def _place(headline: Headline | None, metric: str) -> float:
+def _place(headline: Headline, metric: str) -> float:
     """Before whom a run comes: the better its level is, in the metric of the run on the page; others are last."""
-    if headline is None or headline.level_end is None or metric not in ("", headline.level_metric):
+    if headline.level_end is None or metric not in ("", headline.level_metric):
         return inf
     return -headline.level_end
 
 
-def _told(here: Headline, n: int, left: int) -> str:
-    """What became of the run itself, and which ones are shown; "best" is said where all have been read."""
-    own = f" This one: {here.change[:1].lower()}{here.change[1:]}." if here.change else ""
-    if left:
-        return f"{own} {left} of {n} are still being read."
-    return f"{own} The {ACROSS} best of {n}." if n > ACROSS else own
+def _told(read: int, n: int) -> str:
+    """Which ones are shown, and what their numbers are: of those that have been read the best."""
+    if not read:
+        return ": being read."
+    shown = f", the {ACROSS} best of {read}" if read > ACROSS else ""
+    return f"{shown}{' that are read so far' if read < n else ''}: first → last, of a fallen one best → last."
 
 
-def _tile(run_id: str, sibling: Sibling, headline: Headline | None) -> None:
+def _tile(run_id: str, sibling: Sibling, headline: Headline) -> None:
     with st.container(border=True, height="stretch", gap=None):
         st.caption(escape(sibling.words))
-        if headline is None:
-            st.markdown("being read")
-        else:
-            st.markdown(" · ".join(filter(None, (f"**{escape(headline.change or 'no trend')}**", _learning(headline)))))
-        if headline and headline.level:
+        st.markdown(" · ".join(filter(None, (f"**{escape(headline.change or 'no trend')}**", _learning(headline)))))
+        if headline.level:
             level = pd.Series(headline.level)
             st.image(sparkline(level, 0.0 if level.min() >= 0 else -inf, inf), width="stretch", alt="")
         _links(run_id, sibling)

@@ -200,8 +200,8 @@ def dot_plot(
     for at, (text, colour) in told.items():
         fig.add_annotation(**at_end(at, text, colour))
     fig.update_layout(
-        height=_ROW * len(named) + 64, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
-        margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 36, "b": 28},
+        height=_ROW * len(named) + 48, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
+        margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 24, "b": 24},
         meta={"rows": len(named), "narrow": narrow},
     )  # fmt: skip
     return fig

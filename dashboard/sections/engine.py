@@ -22,6 +22,8 @@ from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_dif
 from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import setup_of
+from ratioscope.analysis.frameworks import DIALECTS
+from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.remedies import REMEDIES, Advice, Like, framework_of, remedies, title_of
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
@@ -91,9 +93,24 @@ def parts(subject: Subject) -> list[Piece]:
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
     others = [figures.word(cause) for cause in order if cause is not Cause.ENGINE]
     title = f"The engine beside {' and '.join(others)}" if Cause.ENGINE in of and others else "The path, part by part"
-    said = sentences.against_parts(found)
+    said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
+    said = " ".join(filter(None, (said, as_logged(subject))))
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
     return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
+
+
+def as_logged(subject: Subject) -> str:
+    """The mismatch KL under the name by which the run's framework logs the same number; "" for none. A sentence."""
+    framework, values = written_by(subject.opened.run.manifest), subject.summary.values
+    rows = DIALECTS[framework].rows if framework else ()
+    row = next((row for row in rows if row.same and row.ours in _MISMATCH_KL and values[row.ours].notna().any()), None)
+    if row is None:
+        return ""
+    median = number(float(values[row.ours].median()), digits=2)
+    return f"{title_of(framework)} logs it as {row.name}: {median} in the median step."
+
+
+_MISMATCH_KL = ("kl_k3", "kl_k1")
 
 
 def repeats_staleness(subject: Subject) -> bool:
@@ -103,7 +120,7 @@ def repeats_staleness(subject: Subject) -> bool:
 
 _EFFECTS = {
     EffectKind.SIZE: "Total variation, same weights",
-    EffectKind.VARIANCE: "Variance χ² of its ratio",
+    EffectKind.VARIANCE: "Variance χ² of its ratio, sampled tokens",
     EffectKind.CLIP: "Of the clipped tokens, its doing",
     EffectKind.BIAS: "Bias, in gains of an update",
 }
@@ -121,6 +138,11 @@ def effects(subject: Subject) -> list[Piece]:
     if tokens is not None:
         rows += _beside(tokens)
         note = f"{tokens.n_tokens:,} tokens of {tokens.n_steps} step{'s' * (tokens.n_steps > 1)}."
+        if n := subject.facts.n_infinite_chi2:
+            note += (
+                f" The exact χ² is infinite in {n} steps: the policy gives probability to tokens that the sampler "
+                "leaves out, and those are in no sample."
+            )
         if isfinite(tokens.skew_positive):
             note += (
                 " Skew: what the trainer's own denominators change of the correction −(r − 1)A, by the sign of A, over "
@@ -249,7 +271,7 @@ PAGE = Page(
     slow=True,
     main=lambda subject: parts(subject) if _has_steps(subject) else [],
     caption="below",
-    tiles=("s_k_engine_bounded", STALENESS, "u_k", "ratio_mean"),
+    tiles=("kl_k3", STALENESS, "u_k", "ratio_mean"),
     without=lambda subject: [STALENESS] * (_has_steps(subject) and repeats_staleness(subject)),
     parts=[
         Part(

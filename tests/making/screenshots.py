@@ -65,7 +65,9 @@ def main() -> None:
             chosen = options or [("run", run) for run in runs_of("figure3")]
             page.goto(f"http://127.0.0.1:{server.port}/{place}?{urlencode(chosen)}")
             settled(page, heading)
-            expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)  # siblings of the run
+            expect(page.get_by_text(re.compile("being read|read so far"))).to_have_count(
+                0, timeout=120_000
+            )  # siblings of the run
             _take(page, picture)
         _sequence(page, server.port)
         page.set_viewport_size({"width": 1280, "height": 1000})
@@ -82,7 +84,7 @@ def _sequence(page: Page, port: int) -> None:
     for words, place, heading, options, brought_up in SEQUENCE:
         page.goto(f"http://127.0.0.1:{port}/{place}?{urlencode(options)}")
         settled(page, heading)
-        expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)
+        expect(page.get_by_text(re.compile("being read|read so far"))).to_have_count(0, timeout=120_000)
         page.wait_for_timeout(DRAWING_MS)
         if brought_up:
             page.locator(brought_up).first.evaluate("element => element.scrollIntoView({ block: 'center' })")

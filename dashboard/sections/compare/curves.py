@@ -98,7 +98,7 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
                 named=names_at_ends(comparison, look),
-                height=270 if len(facets) < 3 else 220 if len(facets) <= figures.MOST_IN_A_ROW else 200,
+                height=270 if len(facets) < 3 else 220 if len(facets) <= figures.MOST_IN_A_ROW else 170,
             ),
             said, _numbers(comparison, places), (measure.metric,), by_step=by_step,
         )

@@ -70,7 +70,7 @@ def _key(lines: Sequence[CurveLine]) -> None:
     """What each look means; as elements of the page it wraps and never covers a panel."""
     looks: dict[tuple[str, Style], None] = dict.fromkeys((line.name, line.style) for line in lines if not line.quiet)
     named = cut_apart([name for name, _ in looks], _LONGEST)
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="xsmall"):
         for name, (_, style) in zip(named, looks, strict=True):
             with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", width="content"):
                 st.image(_sample(style), width=34, alt="")

@@ -39,7 +39,7 @@ def test_the_states_are_declared_once_and_a_light_is_as_grave_as_its_state_at_le
 def test_a_run_that_rises_is_rising_whatever_its_ratios_do() -> None:
     learning, off_policy, log = shown(eval_accuracy=RISING, khat_token=1.2, top1pct_share=0.5)
     assert (learning.state, learning.severity) == (LightState.RISING, Severity.NONE)
-    assert learning.sentence == "Accuracy 31 → 88 %."
+    assert learning.sentence == "Accuracy 31 → 88 % (steps 0–3 and 56–59)."
     assert off_policy.state is LightState.HIGH and off_policy.severity is Severity.WARNING
     assert "Heavy tail in 60 of 60 steps" in off_policy.sentence
     assert log.state is LightState.TRUSTED
@@ -48,13 +48,13 @@ def test_a_run_that_rises_is_rising_whatever_its_ratios_do() -> None:
 def test_a_flat_run_is_flat_and_never_just_fine() -> None:
     learning, off_policy, _ = shown(eval_accuracy=0.5)
     assert (learning.state, learning.severity) == (LightState.FLAT, Severity.NOTICE)
-    assert learning.sentence == "Accuracy 50 → 50 % in 60 evaluations, within noise."
+    assert learning.sentence == "Accuracy 50 → 50 % (steps 0–19 and 40–59), within noise."
     assert off_policy.state is LightState.SMALL
 
 
 def test_a_lost_share_of_a_level_without_a_fall_is_no_flat_line() -> None:
     learning, *_ = shown(eval_accuracy=0.8 - 0.15 * np.arange(STEPS) / STEPS)
-    assert learning.state is LightState.FALLEN and learning.sentence == "Accuracy 80 → 66 %."
+    assert learning.state is LightState.FALLEN and learning.sentence == "Accuracy 80 → 66 % (steps 0–3 and 56–59)."
 
 
 def test_few_values_are_too_few() -> None:
@@ -172,4 +172,4 @@ def test_on_every_sample_run_an_adjective_fits_its_number(name: str) -> None:
 def test_the_command_line_has_a_line_for_each() -> None:
     lines = lights_text(lights_of(open_folder(SAMPLE_RUNS / RISERS[0]))).splitlines()
     assert [line.split()[1] for line in lines] == list(NAMES)
-    assert lines[0] == "↗ Learning    Rising. Accuracy 63 → 87 %."
+    assert lines[0] == "↗ Learning    Rising. Accuracy 63 → 87 % (steps 0–10 and 145–149)."
