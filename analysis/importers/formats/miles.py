@@ -73,8 +73,8 @@ def _describe(path: Path) -> Description | None:
     since = _anchor(trained)
     if since is None:
         missing["policy_version"] = (
-            "the weight versions of the samples do not count the rollouts (none are logged, weights are not sent after "
-            "every rollout, or a resumed run counted anew): how old a token is, is not known"
+            "the weight versions do not count the rollouts: none are logged, weights are sent less often, or a resumed "
+            "run counted anew"
         )
     return Description(
         framework="miles",

@@ -59,8 +59,8 @@ def describe(path: Path) -> Description | None:
         missing["response"] = "the file has no texts."
     assumed = [
         "Responses whose prompts are equal token by token are one group: the file has no group ids.",
-        "Responses with sample_loss_mask 0 were sampled and kept out of the loss, which does not say why (overlong, an "
-        "error of the environment, or a sequence whose two log-probabilities are far apart).",
+        "Responses with sample_loss_mask 0 were sampled and kept out of the loss. The file does not say why: overlong, "
+        "an error of the environment, or two log-probabilities that are far apart.",
     ]
     if "filtered_rewards" in first:
         assumed.append(

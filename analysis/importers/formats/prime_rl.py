@@ -138,17 +138,17 @@ def _missing(folder: Folder, trace: Mapping[str, Any], export: Mapping[str, Any]
 def _assumed(folder: Folder) -> Iterator[str]:
     if folder.exports:
         yield (
-            "trainer_logprobs are the policy's at the start of the update: prime-rl takes one optimiser step on a "
+            "trainer_logprobs are the policy's at the start of the update. prime-rl takes one optimiser step on a "
             "batch, so the weights do not move while the loss looks at it."
         )
         yield (
-            "What is_masked marks is read as clipped, above where is_masked_high says so and else below: the mask "
+            "What is_masked marks is read as clipped, above where is_masked_high says so and else below. The mask "
             "takes a token's policy gradient away as a clip does. Its KL term stays."
         )
         yield "A null among numbers was NaN or infinite: the export replaces those. It is kept as NaN."
     if folder.rollouts:
         yield (
-            "A token's version is the policy's when its group was sent out, as prime-rl counts staleness: later tokens "
+            "A token's version is the policy's when its group was sent out, as prime-rl counts staleness. Later tokens "
             "may be of newer weights, so ages are upper bounds. behavior_version_max is the newest that is possible."
         )
         yield (

@@ -128,12 +128,12 @@ def _missing(run: Layout, said: set[str] | None) -> dict[str, str]:
 
 
 _ASSUMED = (
-    "trainer_logprobs are the policy's at the start of the update: prime-rl takes one optimiser step on a batch, so "
+    "trainer_logprobs are the policy's at the start of the update. prime-rl takes one optimiser step on a batch, so "
     "the weights do not move while the loss looks at it.",
-    "What is_masked marks is read as clipped, above where the probability rose and else below: the mask takes a "
+    "What is_masked marks is read as clipped, above where the probability rose and else below. The mask takes a "
     "token's policy gradient away as a clip does.",
     "A token of a trained response to which the trainer's annotation gives nothing is in no loss, and rejected.",
-    "A token's version is the policy's when its group was sent out, as prime-rl counts staleness: later tokens may "
+    "A token's version is the policy's when its group was sent out, as prime-rl counts staleness. Later tokens may "
     "be of newer weights, so ages are upper bounds. behavior_version_max is the newest that is possible.",
     "A conversation that forks is a response a branch, each with the reward of the whole. A message that several "
     "branches share counts in the first, as prime-rl trains it.",

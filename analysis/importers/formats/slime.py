@@ -35,10 +35,10 @@ MISSING = {
     "wall_time": "the dump has no times",
 }
 ASSUMED = (
-    "One rollout is one step: its log_probs are from before its first update, whether they were computed for "
-    "themselves or kept from the training pass, as slime does where a rollout is one update.",
+    "One rollout is one step: its log_probs are from before its first update. They were computed for themselves, or "
+    "kept from the training pass where a rollout is one update.",
     "With --use-rollout-logprobs and several updates a rollout, log_probs are those of each sample's own training "
-    "pass, after the updates before it: logp_current is then a later policy than the one the rollout began with.",
+    "pass, after the updates before it. logp_current is then a later policy than the one the rollout began with.",
 )
 
 
@@ -94,8 +94,8 @@ def _describe(path: Path) -> Description | None:
         missing |= dict.fromkeys(("group_id", "prompt", "response", "behavior_version"), "there is no rollout data")
     if (anchor := _anchor(sampled)) is None:
         missing["policy_version"] = (
-            "the weight versions of the samples do not count the rollouts (none are logged, weights are not sent after "
-            "every rollout, or a resumed run counted anew): how old a token is, is not known"
+            "the weight versions do not count the rollouts: none are logged, weights are sent less often, or a resumed "
+            "run counted anew"
         )
     return Description(
         framework="slime",
@@ -112,7 +112,7 @@ def _describe(path: Path) -> Description | None:
 def versions_assumed(anchor: int) -> str:
     """What reading ages off weight versions takes for granted."""
     return (
-        f"The policy that rollout r trains has weight version r + {anchor}: the freshest sample of the first rollout "
+        f"The policy that rollout r trains has weight version r + {anchor}. The freshest sample of the first rollout "
         "is taken to be on-policy, and the counter grew by one a rollout since."
     )
 

@@ -151,7 +151,7 @@ _ASSUMED = (
     "Calls of one trajectory are its turns, in the order in which they were made.",
 )
 _BY_TIME = (
-    "The calls do not say which iteration they are of: a step is what was sampled between two optimiser steps, and "
+    "The calls do not say which iteration they are of. A step is what was sampled between two optimiser steps, and "
     "has the number of those before it. capture(iteration=..., group_idx=..., traj_idx=...) around rollouts says it."
 )
 

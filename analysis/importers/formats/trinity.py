@@ -54,8 +54,8 @@ _MISSING = {
     "wall_time": "the file has the time at which an experience was stored, not that of an update",
 }
 _ASSUMED = (
-    "Explorer batch b is trained in step b, by the policy of version b - 1, as Trinity's trainer has it where explorer "
-    "and trainer go in step; with a replay buffer, a filter or other batch sizes the ages are those at sampling.",
+    "Explorer batch b is trained in step b, by the policy of version b - 1, where explorer and trainer go in step, as "
+    "Trinity's do. With a replay buffer, a filter or other batch sizes the ages are those at sampling.",
     "Where the weights changed while a task ran, its tokens have no version of their own, only the range of their "
     "response.",
 )
