@@ -12,7 +12,7 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence, StepTuple
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.runs.scalars import not_finite, unusable
 from ratioscope.analysis.runs.store import Run
@@ -250,7 +250,7 @@ def _causes(values: pd.DataFrame) -> str:
 
 def _joined(names: list[str]) -> str:
     text = listed(names)
-    return text[0].upper() + text[1:]
+    return capital(text)
 
 
 def _finding(

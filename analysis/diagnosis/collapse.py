@@ -21,7 +21,7 @@ from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import capital, number
 from ratioscope.analysis.findings.watched import WatchedCourse, changed, sentence_start
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
@@ -189,7 +189,7 @@ def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
     causes = _causes(evidence)
     text = "; ".join(filter(None, (fall.noise_words, holds, "" if causes else _order(moved)))).removesuffix(".")
-    told = [f"{text[0].upper()}{text[1:]}."] if text else []
+    told = [f"{capital(text)}."] if text else []
     return " ".join([*told, *([_signs_of(evidence, causes)] if causes else [])])
 
 
@@ -324,4 +324,4 @@ def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
 def _told(parts: Sequence[str]) -> str:
     """Imperatives as one sentence."""
     text = ", and ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return f"{capital(text)}." if text else ""

@@ -7,7 +7,7 @@ from ratioscope.analysis.findings.cause import Family, rivals
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import half_width, level
+from ratioscope.analysis.findings.numbers import capital, half_width, level
 from ratioscope.catalogue import CATALOGUE
 
 
@@ -22,7 +22,7 @@ def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
     if evidence.is_live and not drop.lasting:
         sentence = f"Dropping now: {words}."
     else:
-        sentence = f"{words[0].upper()}{words[1:]}, {'and still low' if evidence.is_live else 'where the run ends'}."
+        sentence = f"{capital(words)}, {'and still low' if evidence.is_live else 'where the run ends'}."
     noise = f", and each value is {half_width(drop.noise, share=share)}" if drop.noise else ""
     back = f"step {drop.good_step}, the last before the drop"
     causes = rivals(Family.FALL, evidence)

@@ -8,7 +8,7 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import capital, number
 from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
 
 _LEAST_THIRD = 10
@@ -77,7 +77,7 @@ def _grown(evidence: RunEvidence, middle: "pd.Series[float]", last: "pd.Series[f
         if after > evidence.limits.staleness_growth * before:
             told.append(f"{name} grew from {number(before, digits=2)} to {number(after, digits=2)}")
     text = " and ".join(told)
-    return f" {text[0].upper()}{text[1:]}." if told else ""
+    return f" {capital(text)}." if told else ""
 
 
 @rule("staleness_high", order=130, page="drift", group=Group.STALENESS, words="high staleness", another_rule=True)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ratioscope.analysis.drift.feasibility import LOWER_BOUND, UNKNOWN, Recommendation
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC, Cause, Facts, path_of
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.findings.words import (
     NO_UPDATE,
     as_sentence,
@@ -159,7 +159,7 @@ def exact_sentence(summary: StepSummary) -> str:
         if (summary.values[z] < -3).mean() > 0.5 and values[key] < values[exact]:
             text += f" The samples show too little {name} ({values[key]:.2g} against {values[exact]:.2g}): "
             text += f"{_TOO_LITTLE[key]}."
-    return text[0].upper() + text[1:]
+    return capital(text)
 
 
 def feasibility_sentence(found: pd.DataFrame, epsilon: float) -> str:

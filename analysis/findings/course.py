@@ -12,7 +12,7 @@ from scipy.special import ndtri, stdtrit
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, fall_of, finite_values, noise_of_mean, own_noise
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import half_width, level, level_change
+from ratioscope.analysis.findings.numbers import capital, half_width, level, level_change
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.notes import Kind
@@ -165,7 +165,7 @@ def level_moved(summary: StepSummary, limits: Limits) -> str:
         said = level_change(fall.best, fall.last, share=CATALOGUE[fall.metric].share)
         return f"{LEVEL_WORDS[fall.metric].capitalize()} {said}"
     if (drop := drop_of(summary, limits)) is not None and drop.is_low:
-        return f"{drop.change[:1].upper()}{drop.change[1:]}"
+        return capital(drop.change)
     trend = level_trend(summary)
     return trend.words if trend is not None else ""
 

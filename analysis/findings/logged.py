@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.runs.columns import added_up
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.store import Run
@@ -178,7 +179,7 @@ class Logged:
         if not absent:
             return None
         words = QUESTIONS[question].words
-        return Note(Kind.NOT_LOGGED, f"{words[0].upper()}{words[1:]} is unknown: {self.why(*absent[0])}.")
+        return Note(Kind.NOT_LOGGED, f"{capital(words)} is unknown: {self.why(*absent[0])}.")
 
     def sentence(self, question: str) -> str:
         """The text of `missing`; "" where all is there."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ratioscope.analysis.findings.facts import Cause, Facts
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.rules.gates import GATES, GateRow
 from ratioscope.rules.parameters import Judged
 from ratioscope.rules.weights import WEIGHTS, WeightRow
@@ -115,7 +116,7 @@ class Setup:
         if not ways:
             ways.append("find out why batches wait, because weights are pushed at every update")
         text = ", or ".join(ways)
-        return f"{text[0].upper()}{text[1:]}."
+        return f"{capital(text)}."
 
     def _now(self, name: str, value: int | None) -> str:
         """What to set, for those who have such a setting."""
@@ -136,7 +137,7 @@ class Setup:
         if not self.unbounded:
             return first
         clip = "take a loss with a clip"
-        return f"{first.removesuffix('.')}, or {clip}." if first else f"{clip[0].upper()}{clip[1:]}."
+        return f"{first.removesuffix('.')}, or {clip}." if first else f"{capital(clip)}."
 
     def closer(self, facts: Facts) -> str:
         """The remedy of staleness by its cause. Sentences."""

@@ -13,7 +13,7 @@ import pandas as pd
 from ratioscope.analysis.findings.change_points import Shift, find_shift, significant
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.logged import logged
-from ratioscope.analysis.findings.numbers import level
+from ratioscope.analysis.findings.numbers import capital, level
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
@@ -148,7 +148,7 @@ def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until
 
 def sentence_start(text: str) -> str:
     """A clause as a sentence begins; a column's name keeps its letters."""
-    return text if "_" in text.split(" ", 1)[0] else f"{text[:1].upper()}{text[1:]}"
+    return text if "_" in text.split(" ", 1)[0] else capital(text)
 
 
 def _select(declared: Mapping[str, tuple[str, int, str]], table: str) -> str:

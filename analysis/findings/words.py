@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.runs.left_out import LeftOut
 
 _PATH = "the path from the sampler to the new policy"
@@ -75,7 +75,7 @@ def largest_part(facts: Facts) -> str:
     if all(part.value <= 1 for part in path.parts):
         numbers = f" ({tv_text(largest.value)} of {path.total:.2g})"
     verb = "make up" if largest.cause is Cause.ENGINE_OR_AGE else "makes up"
-    return f"{words[0].upper()}{words[1:]} {verb} {largest.share:.0%} of {_PATH}{numbers}"
+    return f"{capital(words)} {verb} {largest.share:.0%} of {_PATH}{numbers}"
 
 
 def what_is_missing(facts: Facts) -> list[str]:
@@ -143,4 +143,4 @@ def few_groups(effective: float) -> str:
 
 def as_sentence(clause: str) -> str:
     """A clause as a sentence; empty stays empty."""
-    return f"{clause[0].upper()}{clause[1:]}." if clause else ""
+    return f"{capital(clause)}." if clause else ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ratioscope.analysis.findings.declared import DeclaredFinding, put
 from ratioscope.analysis.findings.finding import Finding, not_checked
 from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Logged, Need
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS
 
@@ -48,7 +49,7 @@ class Check(DeclaredFinding):
         for need in self.needs:
             if not log.meets(need):
                 why = "no log-probability is logged" if need == COLUMNS and log.has_tokens else log.why(*need)
-                return f"{why[0].upper()}{why[1:]}." if why.startswith("no ") else f"{why}."
+                return f"{capital(why)}." if why.startswith("no ") else f"{why}."
         if self.compares and sum(map(log.has, COLUMNS)) < 2:
             return "Fewer than two log-probability columns are logged: there is nothing to hold them against."
         return ""

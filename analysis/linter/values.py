@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf, isfinite, sqrt
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.findings.setup import smoothing_of
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import ANY, check
@@ -433,7 +433,7 @@ def _unbounded(column: str) -> str:
     """What to do about a bound of a column; the manifest alone tells whether it is the sampler's own."""
     stated = "state smoothing in the manifest if the sampler has it, else " if column in SAMPLER else ""
     text = f"{stated}log the values as they are: ratios of these tokens are those of the bound."
-    return f"{text[0].upper()}{text[1:]}"
+    return capital(text)
 
 
 def _clamped(evidence: LogEvidence, column: str) -> Finding | None:

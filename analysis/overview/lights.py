@@ -23,7 +23,7 @@ from ratioscope.analysis.findings.facts import STALENESS, Cause, Concern, Facts,
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite_values, setback_of
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import number, rounded_level
+from ratioscope.analysis.findings.numbers import capital, number, rounded_level
 from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
@@ -76,7 +76,7 @@ class Light:
     @property
     def words(self) -> str:
         """State and sentence."""
-        return f"{self.state.word[0].upper()}{self.state.word[1:]}. {self.sentence}"
+        return f"{capital(self.state.word)}. {self.sentence}"
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -151,8 +151,8 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     drop = drop_of(summary, limits)
     if drop is not None and (drop.is_low or live):
         if live and not drop.lasting:
-            return LightState.DROPPING, f"{_capital(drop.words)}. Consider stopping."
-        return LightState.FALLEN, f"{_capital(drop.words)}."
+            return LightState.DROPPING, f"{capital(drop.words)}. Consider stopping."
+        return LightState.FALLEN, f"{capital(drop.words)}."
     trend = level_trend(summary)
     if trend is None:
         return LightState.UNKNOWN, _too_few(summary)
@@ -205,7 +205,7 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
         return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: the likely cause of the fall."
     if staleness.largest <= staleness.limit:
-        return LightState.SMALL, f"{_capital(at_most('staleness', staleness))}."
+        return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""
     said = f"Staleness is {number(staleness.median, digits=2)} in the median step (limit {staleness.limit:g}){over}."
     return LightState.SMALL, said
@@ -230,7 +230,7 @@ def _named(found: Sequence[Finding], facts: Facts) -> str:
     sure = ", beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
     where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
-    return f"{_capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
+    return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
 
 def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
@@ -247,12 +247,8 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     if names:
         return LightState.WITH_CARE, f"{len(names)} check{'s' * (len(names) > 1)} found a problem: {named}."
     if grave:
-        return LightState.WITH_CARE, f"{_capital(listed(grave))}."
+        return LightState.WITH_CARE, f"{capital(listed(grave))}."
     counts = counted_outcomes(remarks)
     if not remarks or mostly_unknown(remarks):
-        return LightState.UNKNOWN, f"{_capital(counts)}." if remarks else "No check has run."
-    return LightState.TRUSTED, f"{_capital(counts)}."
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+        return LightState.UNKNOWN, f"{capital(counts)}." if remarks else "No check has run."
+    return LightState.TRUSTED, f"{capital(counts)}."

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.logged import GROUP, QUESTIONS, Need, logged
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.runs.database import query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -370,7 +370,7 @@ def attribution_sentence(result: Attribution) -> str:
         text = f"{_percent(first['share'])} of {symbol} is {owner}, with {_percent(first['share_of_tokens'])} of the "
         text += f"tokens; {result.half} of {result.n_owners} carry half of it."
     doubt = text_of(result.doubt)
-    return f"{text} {doubt[0].upper()}{doubt[1:]}." if doubt else text
+    return f"{text} {capital(doubt)}." if doubt else text
 
 
 def _percent(share: float) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import duckdb
 import pandas as pd
 
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.runs.database import filled
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
@@ -241,7 +241,7 @@ def contributions_sentence(found: Contributions, words: str) -> str:
     """
     frame = found.frame
     if not len(frame) or (found.why_no_shares and found.half is None):
-        return f"{words[0].upper()}{words[1:]}: {found.why_no_shares}."
+        return f"{capital(words)}: {found.why_no_shares}."
     culprit = _culprit(frame)
     if found.half is None:
         return f"{_named(frame, 1, words)} comes first by {_inside(found.what)}{f': {culprit}' if culprit else ''}."

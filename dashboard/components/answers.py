@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.overview.lights import Light, LightState
 from ratioscope.analysis.overview.verdict import WHAT, Verdict
 from ratioscope.dashboard import theme
@@ -33,6 +34,6 @@ def lights_row(shown: Sequence[Light]) -> None:
         with place.container(gap=None):
             st.caption(light.name)
             colour = theme.SEVERITY_COLOUR[light.severity] if light.state is not LightState.UNKNOWN else "gray"
-            word = f"**{light.state.word[0].upper()}{light.state.word[1:]}**"
+            word = f"**{capital(light.state.word)}**"
             st.markdown(f":{colour}[:material/{light.state.icon}:] {word}")
             st.caption(escape(light.sentence))

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import streamlit as st
 
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.frameworks.presets import PRESETS, Preset
 from ratioscope.analysis.frameworks.sources import FRAMEWORKS
 from ratioscope.analysis.what_if import STOPPING, Rule, parse, rebuilt, stops, value_of
@@ -107,7 +108,7 @@ def _slider(name: str, rule: Rule) -> None:
         format_func=plain_number,
         key=key,
         on_change=change,
-        help=f"{allowed.meaning[0].upper()}{allowed.meaning[1:]}; {allowed.range}.",
+        help=f"{capital(allowed.meaning)}; {allowed.range}.",
     )
 
 

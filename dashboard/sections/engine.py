@@ -20,7 +20,7 @@ from ratioscope.analysis.engine.verdict import (
 )
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_differs
 from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.naming import written_by
@@ -198,7 +198,7 @@ def _strata(found: Where) -> Table:
         for row in found.of(dimension).to_dict("records")
     )  # fmt: skip
     title = DIMENSIONS[dimension].title
-    head = (f"{title[0].upper()}{title[1:]}", "Of the tokens", "Of the distance", "Distance per token", "Exactly equal")
+    head = (capital(title), "Of the tokens", "Of the distance", "Distance per token", "Exactly equal")
     return Table("", head, rows)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from functools import partial
 
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.frameworks import DIALECTS, theirs
 from ratioscope.analysis.frameworks.impossible import impossible
@@ -94,7 +95,7 @@ def _row(subject: Subject, line: TranslatedNumber) -> tuple[Cell, ...]:
         ours = Quantity(subject.opened.run_id, row.ours, line.step, our_value, plain_number(our_value))
     title = CATALOGUE[row.nearest].title
     here = title if row.ours else f"none; nearest: {title}"
-    what = row.formula[0].upper() + row.formula[1:]
+    what = capital(row.formula)
     return row.name, plain_number(value), here, ours, compared(line), f"{what}. {row.why}"
 
 

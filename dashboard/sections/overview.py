@@ -7,6 +7,7 @@ from math import isfinite, nan
 from ratioscope.analysis.diagnosis.why import mark_words, no_sign, speaking, why
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import STALENESS
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.figures.story import Panel, story
@@ -61,7 +62,7 @@ def causes(subject: Subject) -> list[Table]:
     found = subject.compute(why, *subject.opened.checked.steps, subject.opened.limits)
     return [
         Table(
-            family["family"][0].upper() + family["family"][1:],
+            capital(family["family"]),
             ("Sign", "Cause", "Named"),
             tuple(
                 (mark_words(mark), each["words"], "yes" if each["stands"] else "no")

@@ -5,6 +5,7 @@ from typing import Any
 
 from ratioscope.analysis.compare.configuration import flatten_settings
 from ratioscope.analysis.compare.grouping import schedule_words
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Paragraph, Table
 from ratioscope.dashboard.sections.page import Page
@@ -76,7 +77,7 @@ def answer(subject: Subject) -> str:
         named += f" of {manifest.source['framework']}"
     words = schedule_words(manifest.schedule, manifest.sampler)
     under = "" if words == "schedule not stated" else f" under {words}"
-    return f"{named[0].upper()}{named[1:]}{under}: {size}; the run is {subject.opened.run.status}."
+    return f"{capital(named)}{under}: {size}; the run is {subject.opened.run.status}."
 
 
 def parts(subject: Subject) -> list[Table]:

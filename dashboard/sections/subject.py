@@ -15,6 +15,7 @@ from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.facts import Facts, unreliable_steps
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.logged import Logged, logged
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.findings.words import FEW_GROUPS, are_few, listed
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.overview.verdict import Verdict, run_verdict
@@ -176,7 +177,7 @@ def reason(subject: Subject, error: RatioscopeError) -> str:
     """Its message, with file names relative to the run: a report is read elsewhere."""
     folder = str(subject.opened.run.folder)
     text = str(error).removeprefix(f"{folder}: ").replace(f"{folder}{sep}", "").replace(folder, "the run")
-    return f"{text[:1].upper()}{text[1:]}"
+    return capital(text)
 
 
 def steps_in_words(first: int, last: int) -> str:
@@ -238,7 +239,7 @@ def named(subject: Subject, words: Mapping[str, str]) -> str:
     """The names of those metrics that the run has, in one phrase; of all, where it has none."""
     known = [words[key] for key in subject.known(words)] or list(words.values())
     text = listed(known)
-    return f"{text[0].upper()}{text[1:]}"
+    return capital(text)
 
 
 def with_intervals(summary: StepSummary, keys: Sequence[str]) -> pd.DataFrame:

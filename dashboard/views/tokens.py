@@ -8,6 +8,7 @@ from functools import partial
 
 import streamlit as st
 
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, Attribution
 from ratioscope.analysis.tokens.attribution import attribution_sentence as carried
@@ -197,7 +198,7 @@ def _owned(subject: Subject, window: Window) -> None:
     st.text(safe(carried(owned)))
     _owners(owned)
     tops = ", ".join(f"{100 * part:g}% carry {share(of)}" for part, of in owned.top.items())
-    notes = " ".join(f"{note[0].upper()}{note[1:]}." for note in owned.notes)
+    notes = " ".join(f"{capital(note)}." for note in owned.notes)
     st.caption(escape(f"Of {owned.n_tokens:,} tokens, the largest {tops}. {notes}"))
 
 
