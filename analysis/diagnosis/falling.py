@@ -167,7 +167,7 @@ def good_tokens_lost(evidence: RunEvidence) -> MarkReading | None:
         return None
     more = around.during.max() > _MORE * around.before.max()
     share, step = percent(float(around.down.max())), step_of(around.down.idxmax())
-    clause = f"{share} of the tokens had A > 0 and ρ < 1/e by step {step}"
+    clause = f"{share} of tokens had a positive advantage and a ratio below 1/e by step {step}"
     return MarkReading(float(around.during.max()) if more else 0.0, clause, columns=("logp_current",))
 
 

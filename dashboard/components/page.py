@@ -15,7 +15,7 @@ from ratioscope.dashboard.components.opening import nothing_here, opening
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.components.ways_in import ways_in
 from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown
-from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.sections.subject import Subject, worst_step
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 
@@ -61,10 +61,11 @@ def _part(page: Page, part: Part, subject: Subject, chosen: Sequence[Any]) -> No
             return
     except RatioscopeError:  # what the page shows first has said why
         return
-    title, says = (_told(words, subject, chosen) for words in (part.title, part.says))
+    title = _told(part.title, subject, chosen)
     if not title:
         _content(page, part, subject, chosen)
         return
+    says = _told(part.says, subject, chosen) or worst_step(subject, part.metrics)
     opened = bool(_told(part.opened, subject, chosen))
     with fold(part.key, title, says, opened=opened, metrics=part.metrics, icon=part.icon) as door:
         found = _content(page, part, subject, chosen) if door.open else None

@@ -420,6 +420,7 @@ PAGE = Page(
         ),
         Part(
             "triangle", "Staleness and update against what PPO clips", triangle, when=has_triangle, caption="above",
+            metrics=("tv_new_behavior_bounded",),
         ),
         Part(
             "forms", "Plain form, KL and mean ratio", forms, metrics=("s_k", "kl_k1", "kl_k2", "kl_k3", "ratio_mean"),

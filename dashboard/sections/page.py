@@ -70,7 +70,8 @@ class Part:
     shows: Callable[..., Iterable[Shown]] | str
     """Its blocks, made when it is open; or the function of `views.<page>` that draws it."""
     says: "str | Told" = ""
-    """Its takeaway in a few words, so that most readers need not open it; plain text."""
+    """Its takeaway in a few words, so that most readers need not open it; plain text. Where there is none, the worst
+    step of its metrics."""
     choices: Sequence[Choice] = ()
     when: Callable[..., bool] | None = None
     """Whether it is there; None: always."""

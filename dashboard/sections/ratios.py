@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from math import isnan
 
 import pandas as pd
 
@@ -17,10 +18,10 @@ from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
 from ratioscope.dashboard.figures import tails as tail_figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import count
+from ratioscope.dashboard.formats import count, metric_value
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece
 from ratioscope.dashboard.sections.page import Beside, Choice, Notice, Page, Part, Shown, in_numbers, words
-from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps_chart
+from ratioscope.dashboard.sections.subject import NO_STEP, Subject, chart, is_logged, over_steps_chart, worst_step
 from ratioscope.metric import SAMPLED
 
 CURRENT = "current/behavior"
@@ -241,6 +242,14 @@ def _has_ratios(subject: Subject, pair: str | None) -> bool:
     return pair is not None and not missing(subject, pair)
 
 
+def _between(subject: Subject, pair: str, low: str, high: str) -> str:
+    """How far two quantiles of ρ_k get over the steps; "" for other ratios, which the summary does not have."""
+    smallest, largest = subject.shown.values[low].min(), subject.shown.values[high].max()
+    if pair != CURRENT or isnan(smallest) or isnan(largest):
+        return ""
+    return f"{metric_value(low, float(smallest))} to {metric_value(high, float(largest))}"
+
+
 def _trap(subject: Subject, pair: str) -> Iterator[Shown]:
     trap = lengths(subject, pair)
     if len(trap) == 1:
@@ -273,14 +282,17 @@ PAGE = Page(
         Part(
             "fan", lambda _, pair: f"Quantiles of {pair} over the steps",
             lambda subject, pair: where_they_are(subject, pair)[1:],
+            partial(_between, low="ratio_p01", high="ratio_p99"),
             when=_has_ratios, metrics=QUANTILES, height=340, caption="below",
         ),
         Part(
             "heat", lambda _, pair: f"Every ratio {pair} over the steps",
-            lambda subject, pair: where_they_are(subject, pair)[:1], when=_has_ratios, height=340,
+            lambda subject, pair: where_they_are(subject, pair)[:1],
+            partial(_between, low="ratio_min", high="ratio_max"), when=_has_ratios, height=340,
         ),
         Part(
             "lengths", "The length trap: why the product over a response spreads", _trap,
+            lambda subject, _: worst_step(subject, ["log1p_chi2_seq_predicted"]),
             when=_has_ratios, height=400,
         ),
         Part(

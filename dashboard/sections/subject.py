@@ -235,6 +235,18 @@ def flat(chart: Chart) -> str:
     return f"{'; '.join(told)} in every step."
 
 
+def worst_step(subject: Subject, keys: Sequence[str]) -> str:
+    """Where the first of these metrics that has a better side is worst: "ESS, tokens: lowest 0.9%, step 15"; or ""."""
+    for key in subject.applicable(keys):
+        metric, values = CATALOGUE[key], subject.summary.values[key].dropna()
+        if metric.better not in ("lower", "higher") or values.nunique() < 2:
+            continue
+        rises = metric.better == "lower"
+        place, word = int(values.argmax() if rises else values.argmin()), "highest" if rises else "lowest"
+        return f"{metric.label}: {word} {metric_value(key, float(values.iloc[place]))}, step {values.index[place]}"
+    return ""
+
+
 def named(subject: Subject, words: Mapping[str, str]) -> str:
     """The names of those metrics that the run has, in one phrase; of all, where it has none."""
     known = [words[key] for key in subject.known(words)] or list(words.values())

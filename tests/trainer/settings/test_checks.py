@@ -53,7 +53,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["algorithm=trpo", "aggregation=sequence_mean"], "it does not take algorithm.aggregation=sequence_mean."),
     (["algorithm=method_one", "epochs=1"], "algorithm.epochs=1 leaves the clip of adaptive_clip without effect"),
-    (["algorithm=decoupled_ppo", "epochs=1"], "use at least 2 epochs or minibatches."),
+    (["algorithm=decoupled_ppo", "epochs=1"], "Use at least 2 epochs or minibatches."),
     (["samples_per_prompt=1"], "sampler.samples_per_prompt=1 must be at least 2."),
     # the schedule
     (["mixture=[0, 0]"], "schedule.mixture=[0.0, 0.0] must hold weights of at least 0, and not only zeros."),
