@@ -158,4 +158,6 @@ def over_the_steps(facts: EngineFacts) -> str:
         )
     if abs(facts.trend) > 0.5:
         return f"The engine's part {'rises' if facts.trend > 0 else 'falls'} over the run."
-    return "The engine's part has no lasting change." if facts.n_known >= LEAST else ""
+    if facts.n_known >= LEAST:
+        return "The engine's part has no lasting change."
+    return f"The engine's part is {tv_text(facts.mean)} on average."

@@ -30,7 +30,7 @@ WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What to change?",
     "How sure?",
 )
-_LONGEST, _SIGNS = 2, 3
+_LONGEST, _SIGNS = 2, 4
 """Sentences of an answer; of the one that names a cause with its signs."""
 
 

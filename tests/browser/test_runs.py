@@ -75,7 +75,7 @@ def test_two_selected_rows_are_compared_by_one_key_and_the_view_is_in_the_url(op
     answer = page.get_by_role("heading", name="Update drift at the end", exact=True)
     expect(answer).to_be_visible()
     expect(page).to_have_url(re.compile("metric=Update"))
-    page.get_by_role("button", name="View").click()
+    page.get_by_role("button", name="Display").click()
     choose(page, "Panels by", "algorithm")
     panels = page.get_by_role("heading", level=2).filter(has_text=re.compile("^(grpo|reinforce)$"))
     expect(panels).to_have_count(2)

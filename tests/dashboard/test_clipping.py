@@ -229,7 +229,7 @@ def test_after_several_passes_raw_stands_beside_applied(root: Path) -> None:
     at = visit("clipping", run="passes")
     names = [trace.get("name") for chart in charts(at) for trace in chart["data"]]
     assert "gate, first pass" in names and "logged" in names
-    assert "the log's mask and the stated rule do not match" in sentences(at)
+    assert "The log's mask and the stated rule do not match" in sentences(at)
 
 
 def test_a_range_without_tokens_is_said(stated: str) -> None:

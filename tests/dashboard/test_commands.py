@@ -22,6 +22,7 @@ from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise, summary_json
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.catalogue.typeset import formula_text
 from ratioscope.dashboard.cli import INTERRUPTED, PIPE_CLOSED
 from ratioscope.run_format import schema
 from ratioscope.run_format.schema import SCHEMA_VERSION
@@ -110,7 +111,7 @@ def test_summarize_names_the_file_that_it_left_out(ratioscope: Ratioscope, galle
 def test_every_metric_is_explained_with_formula_and_source(ratioscope: Ratioscope, key: str) -> None:
     text = ratioscope("explain", key).succeeded()
     metric = CATALOGUE[key]
-    for part in (metric.title, metric.definition, metric.formula, titled(metric.source)):
+    for part in (metric.title, metric.definition, formula_text(metric.formula), titled(metric.source)):
         assert part in text
 
 

@@ -17,7 +17,7 @@ from ratioscope.analysis.sql.examples import EXAMPLES
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.figures.sql import query_figure, undrawn
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.theme import DARK, LIGHT
+from ratioscope.dashboard.theme import DARK, LIGHT, OKABE_ITO
 from ratioscope.dashboard.views import sql as page
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import charts, checked, sentences, visit
@@ -164,10 +164,10 @@ def test_a_figure_keeps_the_extremes_within_two_thousand_points() -> None:
         assert min(min(trace.y) for trace in fig.data) == -7
 
 
-def test_a_figure_has_at_most_eight_series_and_drops_none() -> None:
+def test_a_figure_has_as_many_series_as_colours_and_drops_none() -> None:
     frame = pd.DataFrame({"x": range(100), "y": 1.0, "c": [min(number, 30) for number in range(100)]})
     fig = query_figure(frame, DARK, mark="scatter", x="x", y="y", colour="c")
-    assert len(fig.data) == 8
+    assert len(fig.data) == len(OKABE_ITO)
     assert fig.data[-1].name == "others"
     assert sum(len(trace.x) for trace in fig.data) == 100
 

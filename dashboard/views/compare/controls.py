@@ -25,7 +25,7 @@ def controls() -> tuple[ComparedMeasure, Callable[[Sequence[Setting]], Look]]:
         metric = metric_choice("metric")
     with st.popover("About this metric", icon=":material/help:", type="tertiary"):
         st.markdown(tooltip(metric))
-    door = st.popover("View", icon=":material/tune:", key="view")
+    door = st.popover("Display", icon=":material/tune:", key="view")
     with door:
         by = axis_choice()
         statistic = st.segmented_control(

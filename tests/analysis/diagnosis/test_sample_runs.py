@@ -178,7 +178,10 @@ MECHANISMS = {
     "sync_interval20-red_drop-seed0": ("old_data_without_bound", "to 7.2e-10 by step 38"),
     "sync_interval20-red_weight-seed0": ("old_data_without_bound", "smallest ratio fell from"),
     "sync_interval20-reinforce-lr0.0003-seed0": ("old_data_without_bound", "smallest ratio fell from 1 to"),
-    "sync_interval20-reinforce-seed0": ("old_data_without_bound", "to 1.9e-10 by step 38). Its data are up to 19"),
+    "sync_interval20-reinforce-seed0": (
+        "old_data_without_bound",
+        "by step 38). Also in the window: an update drift of 0.36",
+    ),
     "sync_interval20-reinforce-seed1": ("old_data_without_bound", "to 1.4e-09 by step 39"),
     "sync_offset10-reinforce-seed0": ("old_data_without_bound", "smallest ratio fell from"),
 }
