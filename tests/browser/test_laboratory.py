@@ -124,6 +124,7 @@ def test_every_dot_that_can_be_dragged_moves_its_sliders(key: str, open_page: Op
     moving = {int(place): mark.moves for picture in EXPERIMENTS[key].pictures
               for place, mark in enumerate(picture.marks) if any(mark.moves)}  # fmt: skip
     for place in range(handles.count()):
+        settled(page, "Laboratory")  # what the last move has opened above moves this dot
         handle = handles.nth(place)
         handle.scroll_into_view_if_needed()
         sliders = {name for name in moving[int(handle.get_attribute("data-mark") or -1)] if name}
