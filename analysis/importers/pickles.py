@@ -12,6 +12,7 @@ A pickle is a program: loading it calls whatever it names. Three ways around tha
 """
 
 import io
+import math
 import pickle
 import pickletools
 import zipfile
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -164,11 +165,53 @@ def allowed(data: bytes, path: Path, reading: Reading, why: str) -> Any:
         return reading.bad(path, f"cannot be unpickled ({_first_line(error)})")
 
 
+class _Kind:
+    """A dtype of numbers, text or objects. Of its state the byte order is taken: numpy believes all of it.
+
+    One that says it has objects in it and that they need no care turns stored numbers into addresses.
+    """
+
+    def __init__(self, name: str, *_: Any) -> None:
+        self.dtype = np.dtype(str(name))
+        if self.dtype.kind not in "biufcSUO":
+            raise pickle.UnpicklingError(f"an array of {name}")
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array(np.ndarray):
+    """An array that is filled with what is there: numpy takes a list of objects for as long as the array is."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, by_column, values = state
+        is_of_objects = type(kind) is _Kind and kind.dtype.kind == "O"
+        if type(kind) is not _Kind or type(values) is not (list if is_of_objects else bytes):
+            raise pickle.UnpicklingError("an array of another form")
+        if is_of_objects and (len(values) != math.prod(shape) or min(shape, default=0) < 0):
+            raise pickle.UnpicklingError(f"an array of {len(values)} objects and of shape {shape}")
+        super().__setstate__((1, shape, kind.dtype, by_column, values))
+
+
+def _array(*_: Any) -> NDArray[Any]:
+    """What an array's state is put into."""
+    return np.ndarray.__new__(_Array, 0)
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    if type(kind) is not _Kind:
+        raise pickle.UnpicklingError("a number of another form")
+    return np.frombuffer(value, kind.dtype, 1)[0]
+
+
 class _Inert(pickle.Unpickler):
     """Looks up what makes arrays and tensors, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = _KNOWN.get((module, name))
+        if isinstance(known, FunctionType):
+            return lambda *made_from: known(*made_from)  # a pickle may set attributes of what it is given
         if known is not None:
             return known
         if module.startswith("torch"):
@@ -181,7 +224,8 @@ class _Known(_Inert):
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
-        if isinstance(found, type) and issubclass(found, Stand):
+        is_a_file = (module, name) == _FILE_IN_A_PICKLE  # nobody has looked whether torch may see it
+        if is_a_file or (isinstance(found, type) and issubclass(found, Stand)):
             raise pickle.UnpicklingError(f"{module}.{name}")
         return found
 
@@ -192,8 +236,8 @@ def _of_torch(module: str, name: str) -> Any:
     rebuilds = {"_rebuild_tensor_v2", "_rebuild_tensor", "_rebuild_parameter"}
     if module == "torch._utils" and name in rebuilds:
         rebuild = getattr(torch._utils, name)
-        return lambda *made_from: rebuild(*made_from)  # a pickle may set attributes of what it is given
-    if (module, name) == ("torch.storage", "_load_from_bytes"):  # tensors in a pickle that torch did not write
+        return lambda *made_from: rebuild(*made_from)
+    if (module, name) == _FILE_IN_A_PICKLE:
         return lambda data: torch.load(io.BytesIO(data), weights_only=True)
     found = getattr(torch, name, None) if module == "torch" else None
     return found if found in (torch.Size, torch.device) or isinstance(found, torch.dtype) else type(name, (Stand,), {})
@@ -270,17 +314,18 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_TUPLE": tuple,
 }
 
-_rebuild_array, _rebuild_scalar = (np.array(0).__reduce__()[0], np.float64(0).__reduce__()[0])
+_FILE_IN_A_PICKLE = ("torch.storage", "_load_from_bytes")
+"""Tensors in a pickle that torch did not write."""
 _ARRAY_NAMES: dict[tuple[str, str], Any] = {
     (module, name): function
     for module in ("numpy._core.multiarray", "numpy.core.multiarray")
-    for name, function in (("_reconstruct", _rebuild_array), ("scalar", _rebuild_scalar))
-} | {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
-_ARRAYS: list[Any] = [
-    *((function, f"{module}.{name}") for (module, name), function in _ARRAY_NAMES.items()),
-    *(type(np.dtype(kind)) for kind in ("?bBhHiIlLqQefdgSUO")),
-]
-_KNOWN: dict[tuple[str, str], Any] = _ARRAY_NAMES | {("collections", "OrderedDict"): OrderedDict}
+    for name, function in (("_reconstruct", _array), ("scalar", _scalar))
+} | {("numpy", "ndarray"): object, ("numpy", "dtype"): _Kind}
+_ARRAYS: list[Any] = [(function, f"{module}.{name}") for (module, name), function in _ARRAY_NAMES.items()] + [_Array]
+_KNOWN: dict[tuple[str, str], Any] = _ARRAY_NAMES | {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("_codecs", "encode"): lambda text, _: str.encode(text, "latin-1"),  # bytes, as older pickles have them
+}
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """Pickles of others: read without running what they say (trap 15)."""
 
+import io
 import pickle
 import zipfile
 from dataclasses import dataclass
@@ -113,6 +114,71 @@ def test_nothing_of_torchs_is_changed_by_a_pickle(tmp_path: Path) -> None:
             archive.writestr(name, program if name.endswith("data.pkl") else whole.read(name))
     torch_file(tmp_path / "a.pt", Reading(skip_bad=True))
     assert torch._utils._rebuild_tensor_v2.__name__ == "_rebuild_tensor_v2"
+
+
+@dataclass
+class ForgedKind:
+    """A dtype of objects as numpy pickles it, of other flags."""
+
+    flags: int
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return np.dtype, ("O", False, True), (3, "|", None, None, None, -1, -1, self.flags)
+
+
+@dataclass
+class Forged:
+    """An array of that dtype."""
+
+    shape: tuple[int, ...]
+    flags: int
+    values: object
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = (1, self.shape, ForgedKind(self.flags), False, self.values)
+        return np.array(0).__reduce__()[0], (np.ndarray, (0,), b"b"), state
+
+
+@pytest.mark.parametrize("forged", [Forged((1,), 0, b"AAAAAAAA"), Forged((4_000,), 63, [1]), Forged((-1, -1), 63, [1])])
+def test_numbers_do_not_become_addresses_of_objects(tmp_path: Path, forged: Forged) -> None:
+    """Numpy believes what a pickle says of its dtypes: that stored bytes are objects that need no care."""
+    torch.save({"array": forged}, tmp_path / "a.pt")
+    for reading in (Reading(), Reading(unpickle=True)):
+        with pytest.raises(ImportProblem):
+            torch_file(tmp_path / "a.pt", reading)
+    with pytest.raises(ImportProblem, match="an array of"):
+        allowed(pickle.dumps(forged), tmp_path, Reading(unpickle=True), "")
+
+
+@pytest.mark.parametrize(("protocol", "older"), [(2, False), (2, True), (4, False)])
+def test_arrays_of_all_kinds_are_read(tmp_path: Path, protocol: int, older: bool) -> None:
+    kinds = ("?", "i1", "<u2", ">i4", "<f2", ">f8", "c16")
+    written = [np.arange(6).astype(kind).reshape(2, 3) for kind in kinds]
+    written += [np.array(["a", "é", "long"]), np.array([b"a", b"bc"]), np.array([1, "a", None], dtype=object)]
+    written += [np.asfortranarray(written[3]), np.arange(10_000.0)]
+    torch.save(written, tmp_path / "a.pt", pickle_protocol=protocol, _use_new_zipfile_serialization=not older)
+    for found in (
+        torch_file(tmp_path / "a.pt", Reading()),
+        allowed(pickle.dumps(written, protocol=protocol), tmp_path, Reading(unpickle=True), ""),
+    ):
+        for one, other in zip(found, written, strict=True):
+            assert array(one).dtype == other.dtype.newbyteorder("=") and array(one).shape == other.shape
+            assert array(one).tolist() == other.tolist()
+
+
+def test_a_file_of_torch_within_a_pickle_takes_leave(tmp_path: Path) -> None:
+    """Nobody has looked whether it is a program, or packed."""
+    inner = io.BytesIO()
+    torch.save(torch.ones(2), inner)
+
+    class Within:
+        def __reduce__(self) -> tuple[object, ...]:
+            return torch.storage._load_from_bytes, (inner.getvalue(),)
+
+    torch.save({"tensor": Within()}, tmp_path / "a.pt")
+    with pytest.raises(ImportProblem, match=r"holds torch\.storage\._load_from_bytes beside tensors"):
+        torch_file(tmp_path / "a.pt", Reading())
+    assert torch_file(tmp_path / "a.pt", Reading(unpickle=True))["tensor"].tolist() == [1, 1]
 
 
 def test_small_files_of_enormous_tensors_are_not_made_room_for(tmp_path: Path) -> None:
