@@ -154,25 +154,33 @@ class _Numbers:
     """The numbers under a key in lists of objects, of which a line may have several."""
 
     def __init__(self, key: str) -> None:
-        self.key, self.lists = key, list[tuple[int, dict[str, Any]]]()
+        self.key, self.lists = key, list[tuple[int, tuple[Any, Any], dict[str, Any]]]()
         self._all = re.compile(rb'"%s": ?([^,}\]]+)' % re.escape(key.encode()))
         self._parser: Any = simdjson.Parser() if simdjson is not None else None
 
     def take(self, objects: Any) -> dict[str, Any]:
-        self.lists.append((len(objects), {}))
-        return self.lists[-1][1]
+        ends = objects[0], objects[len(objects) - 1]
+        first, last = (end.get(self.key) if type(end) is _Object else None for end in ends)
+        self.lists.append((len(objects), (first, last), {}))
+        return self.lists[-1][2]
 
     def fill(self, line: bytes) -> bool:
-        """Give each list its numbers, in the order in which they stand in the line; whether there are as many."""
+        """Give each list its numbers, in the order in which they stand in the line.
+
+        Returns:
+            Whether there are as many, and at both ends of each list its own: else some stand elsewhere.
+        """
         found = self._all.findall(line) if self.lists else []
-        if len(found) != sum(size for size, _ in self.lists):
+        if len(found) != sum(size for size, *_ in self.lists):
             return False
         with suppress(ValueError, TypeError):
             text = self._parser.parse(b"[%s]" % b",".join(found))
             values = np.frombuffer(text.as_buffer(of_type="d"))
             begin = 0
-            for size, columns in self.lists:
-                columns[self.key] = values[begin : begin + size]
+            for size, ends, columns in self.lists:
+                columns[self.key] = own = values[begin : begin + size]
+                if (own[0], own[-1]) != ends:
+                    return False
                 begin += size
             return begin == len(values)
         return not self.lists

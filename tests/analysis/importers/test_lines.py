@@ -171,6 +171,13 @@ def test_numbers_in_lists_of_objects_are_arrays_where_the_text_tells_them() -> N
             assert [type(call["ids"]) for call in found["calls"]] == [np.ndarray] * len(contents)
 
 
+def test_as_many_numbers_as_there_should_be_are_not_taken_if_one_stands_elsewhere() -> None:
+    parse = lines.Parser(numbers=["calls[*].content[*].p"])
+    calls = [{"content": [{"p": 1.0}, {"q": 2.0}, {"p": 3.0}]}, {"content": [{"p": 4.0}]}]
+    for record in ({"p": 0.5, "calls": calls}, {"calls": calls, "p": 0.5}):
+        assert parse(json.dumps(record).encode()) == record
+
+
 def plain_all(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain_all(each) for key, each in value.items()}
