@@ -15,6 +15,7 @@ from ratioscope.dashboard.annotations import annotations_folder
 from ratioscope.dashboard.roots import root_key, roots
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
+from ratioscope.storage import bounds
 from ratioscope.storage.whole_files import replace_atomically
 
 LONGEST_NAME, MOST_VIEWS = 60, 200
@@ -36,9 +37,9 @@ def saved_views() -> dict[str, SavedView]:
     for folder in reversed(_folders()):  # of two of one name that of the first folder
         with suppress(OSError):
             for file in folder.glob("*.json"):
-                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                    view = _view(**json.loads(file.read_text(encoding="utf-8")))
-                    if file == _file(folder, view.name):
+                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    view = _view(**json.loads(bounds.read_whole(file, _LONGEST_ADDRESS)))
+                    if view.name and file == _file(folder, view.name):
                         found[view.name] = view
     return dict(sorted(found.items(), key=lambda item: item[0].casefold()))
 
@@ -82,6 +83,7 @@ def delete_view(view: SavedView) -> None:
 
 def _view(name: object, page: object, query: Mapping[str, Iterable[object]]) -> SavedView:
     known = {str(key): list(map(str, values)) for key, values in query.items()}
+    json.dumps(known, ensure_ascii=False).encode()  # half a pair of surrogates would fail in each link
     return SavedView(one_line(name)[:LONGEST_NAME].strip(), str(page), known)
 
 

@@ -1,6 +1,7 @@
 """The URL is the view: what it holds is what the page shows, and what is chosen on the page goes into it."""
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from ratioscope import Manifest, dashboard
 from ratioscope.dashboard.formats import escape, metric_label
 from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.saved_views import LONGEST_NAME, save_view, saved_views
+from ratioscope.dashboard.saved_views import LONGEST_NAME, SavedView, save_view, saved_views
 from ratioscope.dashboard.session import Leaving
 from ratioscope.dashboard.views.compare import choosing
 from ratioscope.errors import RatioscopeError
@@ -99,6 +100,26 @@ def test_a_view_is_saved_by_name_opened_by_its_address_and_deleted_with_a_way_ba
         next(notes.rglob("*.json")).write_text(text)
         monkeypatch.setenv("RATIOSCOPE_NOTES", str(notes))
         assert saved_views() == {}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["[" * 5_000, '{"name": "x", "page": "runs", "query": {"find": ["\\ud800"]}}', " " * 7_000, None],
+    ids=["deep", "half a sign", "large", "pipe"],
+)
+def test_what_others_write_into_the_folder_of_views_breaks_no_page(
+    three: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str | None
+) -> None:
+    monkeypatch.setenv("RATIOSCOPE_NOTES", str(tmp_path / "notes"))
+    save_view(SavedView("x", "runs", {"find": ["y"]}))
+    file = next((tmp_path / "notes").rglob("*.json"))
+    file.unlink()
+    if written is None:
+        os.mkfifo(file)
+    else:
+        file.write_text(written)
+    assert saved_views() == {}
+    checked(visit("runs"), "runs")
 
 
 def _runs_page() -> None:
