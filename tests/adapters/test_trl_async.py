@@ -1,6 +1,7 @@
 """TRL's own AsyncGRPOTrainer, recorded: what the files hold is what was drawn, and what it logged."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from ratioscope.adapters.trl import record
+from ratioscope.adapters.trl.asynchronous import AsyncRecorder, _Sample
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from tests.adapters.async_training import GROUP, Worker, asynchronous
@@ -69,3 +71,17 @@ def test_samples_of_its_queue_are_recorded_as_they_were_drawn(tmp_path: Path, mo
     without.train()
     for one, other in zip(made.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_after_a_resume_groups_have_numbers_of_their_own() -> None:
+    """The worker counts from 0 again, and asks other prompts."""
+    recorder = AsyncRecorder.__new__(AsyncRecorder)
+    ids = np.array([5, 6, 1])
+    recorder._trainer, found = SimpleNamespace(eos_token_ids=[1]), []
+    for first_step in (0, 3):
+        recorder.number_from(first_step)
+        recorder._queued = {id(ids): _Sample("asked", "said", 0)}
+        example = {"input_ids": ids, "completion_mask": np.array([0, 1, 1]), "group_id": 7, "metrics": {"reward": 1.0}}
+        found.append(recorder._facts(example))
+    assert [one["group"] for one in found] == [7, (3 << 32) + 7]
+    assert found[0]["key"] != found[1]["key"] and found[0]["places"] == [0, 1] and found[0]["ended"]

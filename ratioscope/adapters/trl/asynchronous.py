@@ -45,8 +45,11 @@ class AsyncRecorder(GRPORecorder):
         }
 
     def number_from(self, first_step: int) -> None:
-        """Begin above the numbers of what was recorded before: a step has fewer responses than this."""
-        self._next_key = first_step << 32
+        """Begin above the numbers of what was recorded before: a step has fewer responses and groups than this.
+
+        The worker counts its groups from 0 again after a resume.
+        """
+        self._next_key = self._next_group = first_step << 32
 
     def forget(self) -> None:
         """Drop the responses of the step: none is trained on again."""
@@ -114,7 +117,7 @@ class AsyncRecorder(GRPORecorder):
             messages = ()  # a part of a conversation that forked, or a turn of it is context here
         return {
             "key": key,
-            "group": int(example["group_id"]),
+            "group": self._next_group + int(example["group_id"]),
             "version": sample.version,
             "prompt": prompt,
             "text": conversation_text(said),
