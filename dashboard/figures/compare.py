@@ -282,8 +282,11 @@ def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def cut_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names that leave room for the plot, cut where they are like another one; what tells them apart stays."""
-    return [name if len(name) <= longest else _around(name, _shared(name, names), longest) for name in names]
+    """Names that leave room for the plot, cut where they are like another one, or in the middle: where more of them
+    stay different."""
+    around = [name if len(name) <= longest else _around(name, _shared(name, names), longest) for name in names]
+    middle = [_cut(name, longest) for name in names]
+    return max(around, middle, key=lambda cut: len(set(cut)))
 
 
 def _shared(name: str, names: Sequence[str]) -> int:

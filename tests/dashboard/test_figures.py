@@ -24,6 +24,7 @@ from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import base, ratios, series
 from ratioscope.dashboard.figures import compare as comparison
+from ratioscope.dashboard.figures.compare import cut_apart
 from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from tests.dashboard.conftest import make_steps
 from tests.making.caveats import UNRELIABLE
@@ -221,3 +222,14 @@ def test_a_running_mean_shows_the_extremes_that_it_hides() -> None:
     np.testing.assert_allclose(line.customdata[30], [around.min(), 9.0], rtol=1e-6)
     assert bands[0].y[np.isfinite(bands[0].y)].max() == 9.0
     assert np.isnan(line.y[40])
+
+
+def test_names_of_a_grid_are_cut_so_that_they_stay_different() -> None:
+    """What is like the most similar one hides what tells it from the others."""
+    names = [
+        f"grpo (learning_rate {rate}, epsilon_low 0.2, epsilon_high 0.28, weight_decay {decay})"
+        for rate in ("1e-5", "3e-5")
+        for decay in (0, 0.1)
+    ]
+    cut = cut_apart(names, 44)
+    assert len(set(cut)) == 4 and max(map(len, cut)) <= 44
