@@ -60,7 +60,7 @@ def matching(options: Mapping[str, str], pattern: str) -> dict[str, str]:
     """
     try:  # RE2: in proportion to the text, whatever the expression
         found = (
-            pc.match_substring_regex(pa.array(list(of)), pattern, ignore_case=True)
+            pc.match_substring_regex(pa.array(list(of), pa.string()), pattern, ignore_case=True)
             for of in (options, options.values())
         )
         fits = pc.or_(*found).to_pylist()
