@@ -21,7 +21,6 @@ swift/rlhf_trainers/args_mixin.py and swift/rl_core/data.py.
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ class SwiftRecorder(GRPORecorder):
             "_postprocess_batch": self._batch,
             "training_step": self._divided,
             "_get_rollout_is_correction": self._correction,
-            "_compute_off_policy_sequence_mask": partial(self.mask, "kept"),
+            "_compute_off_policy_sequence_mask": self._kept,
         }
 
     def with_keys(self, generation: Any, passes: list[Tensor]) -> Any:
@@ -199,6 +198,14 @@ class SwiftRecorder(GRPORecorder):
         result = original(*args, **kwargs)
         if self._passes and isinstance(result, Tensor):
             self._passes[-1].loss = result.detach()
+        return result
+
+    def _kept(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        """Keep the mask of whole responses, (B,), as TRL's, (B, 1)."""
+        result = original(*args, **kwargs)
+        if self._pass is not None:
+            with self._safely():
+                self._pass.kept = result.detach().unsqueeze(1)
         return result
 
     def _correction(self, original: Method, *args: Any, **kwargs: Any) -> Any:

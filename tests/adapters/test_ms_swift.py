@@ -13,8 +13,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from ratioscope.adapters.ms_swift import record
+from ratioscope.adapters.cost import Cost
+from ratioscope.adapters.ms_swift import SwiftRecorder, record
+from ratioscope.adapters.trl.columns import Pass
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
@@ -96,6 +99,13 @@ def test_turns_and_a_sampler_that_says_its_log_probabilities(trained: Path) -> N
     ratio = np.exp(tokens["logp_behavior_train"] - tokens["logp_behavior"])
     assert ((tokens["rejected"] == "importance sampling mask") == (ratio > 1)).all()
     assert "n_tool_calls" in sequences and (messages["content"] == "3 4")[messages["role"] == "tool"].all()
+
+
+def test_its_mask_of_whole_responses_is_kept_as_trls() -> None:
+    recorder = SwiftRecorder.__new__(SwiftRecorder)
+    recorder._pass, recorder.cost = Pass({}), Cost()
+    assert recorder._kept(lambda: torch.tensor([True, False])).tolist() == [True, False]
+    assert recorder._pass.kept is not None and recorder._pass.kept.tolist() == [[True], [False]]
 
 
 def _loss(self: Any, model: Any, model_inputs: Any, grpo_batch: Any, origin_data: Any = None) -> None: ...
