@@ -222,7 +222,7 @@ DIALECT = Dialect(
         TheirNumber(
             "vespo/phi_seq_mean", "mean over responses of VESPO's weight e^λ w^k e^(-λw)",
             "w is the product of the ratios to old, times the weights against the engine where TRL corrects for it. "
-            "At most 1 on policy, and far below it where a product is large or small.",
+            "It is at most 1 on policy, and far below that where a product is large or small.",
             lambda t, p: mean(_phi(t, p)), needs=("gate",), instead="ess_seq", losses=("vespo",), averaged=_MICRO,
         ),
         TheirNumber(

@@ -282,7 +282,7 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
     if ((of.max() - of.min()) > _OFF_CENTRE * (1 + of.max().abs())).mean() > _MOST_OFF:
         return Finding(
             f"The advantages of {len(off):,} of {len(whole):,} groups do not add up to 0, and responses of equal "
-            "reward have different ones. They are made of another group_id or reward.",
+            "reward have different ones. They were computed from another group_id or reward.",
             Severity.WARNING,
             "Log the group and the reward that advantages are computed from.",
             (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),

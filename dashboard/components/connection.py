@@ -10,6 +10,7 @@ from ratioscope.dashboard import login
 from ratioscope.dashboard.roots import roots
 from ratioscope.inert import one_line
 
+_HERE = ("localhost", "127.0.0.1", "::1")
 _component = st.components.v2.component(
     "ratioscope.connection", js=Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 )
@@ -26,9 +27,9 @@ def connection() -> None:
 
 
 def _command() -> str:
-    """What starts the server again; "" where people log in, who need not be those who started it."""
-    if login.asks():
+    """What starts the server again; "" for people who need not be those who started it: elsewhere, or logged in."""
+    address = urlsplit(str(st.context.url or ""))
+    if login.asks() or address.hostname not in _HERE:
         return ""
-    port = urlsplit(str(st.context.url or "")).port
-    words = ["ratioscope", "dashboard", *map(str, roots()), *(["--port", str(port)] if port else [])]
+    words = ["ratioscope", "dashboard", *map(str, roots()), *(["--port", str(address.port)] if address.port else [])]
     return one_line(shlex.join(words))

@@ -49,7 +49,7 @@ def experiment(
     """
 
     def report() -> None:
-        values = st.session_state[key].get("values")
+        values = st.session_state.get(key, {}).get("values")  # it can report after its page was left
         if on_values is not None and isinstance(values, dict):
             known = {slider.key: slider for slider in of.sliders}
             on_values({name: float(value) for name, value in values.items()

@@ -54,17 +54,17 @@ def plot(
     """
 
     def brushed() -> None:
-        ends = st.session_state[key].get("brush")
+        ends = st.session_state.get(key, {}).get("brush")
         if on_brush and ends:
             on_brush(float(ends[0]), float(ends[1]))
 
     def chosen() -> None:
-        clicked = st.session_state[key].get("step")
+        clicked = st.session_state.get(key, {}).get("step")
         if on_step and clicked:
             on_step(float(clicked[0]), str(clicked[1]))
 
     def reset() -> None:
-        if on_reset and st.session_state[key].get("reset"):
+        if on_reset and st.session_state.get(key, {}).get("reset"):
             on_reset()
 
     asked = {"brush": on_brush, "step": on_step, "reset": on_reset}

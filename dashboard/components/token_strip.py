@@ -78,7 +78,7 @@ def token_strip(
     part = tokens.iloc[first : first + PART]
 
     def report() -> None:
-        place = st.session_state[key].get("token")
+        place = st.session_state.get(key, {}).get("token")
         if on_token is not None and isinstance(place, int | float) and 0 <= place < len(tokens):
             on_token(int(place))
 
