@@ -43,11 +43,11 @@ LINES: dict[str, tuple[dict[str, float], Control, Concern, str, str]] = {
     "quiet": ({}, Control.CONTROLLED, Concern.NEITHER, "nor the update is a large source.", "reasonable"),
     "blind spot": (
         {"log1p_chi2_seq": 5.0, "top1pct_share": 0.5}, Control.CONTROLLED, Concern.VARIANCE, "does not see",
-        "truncate or mask",
+        "Truncate or mask",
     ),
     "unseen": (
         {"log1p_chi2_seq_predicted": 20.0},
-        Control.CONTROLLED, Concern.VARIANCE, "is 4.9e+08", "small; take no products",
+        Control.CONTROLLED, Concern.VARIANCE, "is 4.9e+08", "small. Take no products",
     ),
     "stale": (
         {"s_k_bounded": 0.3, "s_k_version_bounded": 0.3, "log1p_chi2_seq": 3.0},

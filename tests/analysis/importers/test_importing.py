@@ -278,7 +278,7 @@ def test_a_source_that_grows_is_followed_and_its_last_step_waits(tmp_path: Path)
             with (tmp_path / "theirs" / "log.jsonl").open("a") as file:
                 file.write(line(3, 0)[20:])
 
-    done = follow_run(found, folder, Options(), every=0.05, quiet=0.5, tell=tell)
+    done = follow_run(found, folder, Options(), every=0.05, quiet=3.0, tell=tell)
     assert seen == [(0, "running"), (1, "running")]
     assert (done.steps, done.last_step) == (4, 3)
     assert open_run(folder).status == "finished"

@@ -180,7 +180,7 @@ def test_dependent_tokens_lie_above_the_line_of_independent_ones(tmp_path: Path)
     step = plain_step(np.full(540, -3.0), -3 + sign, sequence=sequence, group=sequence // 2)
     found = growth(open_run(write_run(tmp_path / "run", [step])), 0, 0)
     assert found.answer.startswith("Over the first 9 tokens the log of the product spreads 9.1 × (")
-    assert "independent tokens would give 3.0 ×" in found.answer
+    assert "Independent tokens would give 3.0 ×" in found.answer
     product = found.rows[found.rows["kind"] == "product"]
     assert (product["spread"] / product["spread_independent"]).iloc[-1] == pytest.approx(3, rel=0.01)
 
