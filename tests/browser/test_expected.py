@@ -38,7 +38,7 @@ def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenP
     dialog, chosen = page.get_by_role("dialog", name="Go to"), page.locator(".go [aria-selected=true]")
 
     def go(words: str, to: str, *keys: str) -> None:
-        expect(page.locator(".go")).to_have_count(1)
+        expect(page.locator(".go[data-listens]")).to_have_count(1)
         page.keyboard.press("Control+k")
         expect(dialog).to_be_visible(timeout=15_000)
         expect(dialog.get_by_text("Looking …")).to_have_count(0)
