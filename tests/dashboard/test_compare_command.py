@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             steps = [random_step(rng, number, groups=2, responses=2) for number in range(6)]
             for step in steps:
                 step.scalars["eval_accuracy"] = 0.3 + slope * (1 + step.number) + 0.001 * seed * (1 + 100 * slope)
+                step.scalars["wall_time"] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=10 * step.number)
                 step.sequences["prompt_id"] = step.sequences["group_id"]
             algorithm = {"name": name, "parts": {"gate": gate}}
             write_run(root / f"{name}-seed{seed}", steps, algorithm=algorithm, seed=seed)
@@ -95,7 +97,7 @@ def test_as_json_undefined_is_null(ratioscope: Ratioscope, runs: Path, by: str) 
     assert answer["probability_of_improvement"]["value"] is None and answer["seeds_needed"] is None
     (pair,) = found["pairs"]
     assert pair["differ_here"] is None and "does not say on how many prompts" in answer["here"]["note"]
-    assert pair["differ_with_other_seeds"] is (by == "step") and found["judged_by"] == "seeds"
+    assert pair["differ_with_other_seeds"] is (by != "tokens") and found["judged_by"] == "seeds"
     assert answer["pairs_of_seeds"]["all"] == 2
     assert [row["setting"] for row in found["ranking"]] == ["climbing", "flat"]
     assert found["components"] == [{"component": "gate", **_gates(found)}]
