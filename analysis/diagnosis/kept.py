@@ -3,9 +3,12 @@ because both read the tokens again."""
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.findings.finding import Example, Finding, Number, Outcome, Severity
@@ -19,8 +22,11 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.notes import Kind, Note
 from ratioscope.storage.cache import Entry, entry_of
 
-# The checks take about a second for a million tokens. A live run is judged again whenever it has news.
+# The checks take about five seconds for a million tokens of short responses. A live run is judged again whenever it has
+# news.
 CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
+
+_JUDGING: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,16 @@ def judged(run: Run, summary: StepSummary, limits: Limits) -> JudgedRun:
     live = run.status == "running"
     checked = _checked(run, summary, CHECKED_TOKENS_LIVE if live else CHECKED_TOKENS)
     kept = _kept(run, limits, checked)
-    known = kept.read(partial(_read, checked=checked))
-    if known is not None:
-        return known
-    with one_thread():
-        remarks = lint(run, *checked, limits=limits)
-        findings = diagnose(summary, run, limits, remarks)
-    if not live:
-        kept.put(json.dumps({"remarks": _fields(remarks), "findings": _fields(findings)}, default=float).encode())
+    # The list of runs and a page often ask for one run at the same moment: who comes second takes what is kept then.
+    with nullcontext() if live else _JUDGING.setdefault(kept.key, Lock()):
+        known = kept.read(partial(_read, checked=checked))
+        if known is not None:
+            return known
+        with one_thread():
+            remarks = lint(run, *checked, limits=limits)
+            findings = diagnose(summary, run, limits, remarks)
+        if not live:
+            kept.put(json.dumps({"remarks": _fields(remarks), "findings": _fields(findings)}, default=float).encode())
     return JudgedRun(remarks, findings, checked)
 
 

@@ -272,11 +272,11 @@ def _among(step: NDArray[np.int64], values: NDArray[np.float64], wanted: NDArray
            tolerance: NDArray[np.float64]) -> NDArray[np.bool_]:  # fmt: skip
     """Whether a wanted number is, but for a tolerance, one of the values of its step."""
     found = np.zeros(len(step), dtype=bool)
-    for number_of_step in np.unique(step):
-        here = step == number_of_step
+    by_step = np.argsort(step, kind="stable")
+    for here in np.split(by_step, np.flatnonzero(np.diff(step[by_step])) + 1):
         known = np.sort(values[here])
         place = np.searchsorted(known, wanted[here] - tolerance[here])
-        found[here] = (place < len(known)) & (known[place.clip(max=len(known) - 1)] <= (wanted + tolerance)[here])
+        found[here] = (place < len(known)) & (known[place.clip(max=len(known) - 1)] <= (wanted[here] + tolerance[here]))
     return found
 
 

@@ -1,7 +1,10 @@
 """Findings from disk are those that the rules found, and never another run's."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +46,25 @@ def test_findings_are_kept_for_the_same_run_and_limits(tmp_path: Path, monkeypat
     manifest = replace(run.manifest, algorithm={"name": "another"})
     with pytest.raises(AssertionError, match="diagnosed again"):
         judged(replace(run, manifest=manifest), summary, LIMITS)
+
+
+def test_who_comes_while_a_run_is_judged_waits_for_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / "run", [random_step(np.random.default_rng(0))])
+    run = open_run(tmp_path / "run")
+    summary, asked = summarise(run), []
+
+    def slow(*arguments: Any) -> list[Finding]:
+        asked.append(1)
+        time.sleep(0.1)
+        return diagnose(*arguments)
+
+    monkeypatch.setattr(kept_findings, "diagnose", slow)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: judged(run, summary, LIMITS).findings, range(2)))
+    assert asked == [1]
+    _agree(*found)
 
 
 def _refuse(*arguments: object) -> list[Finding]:
