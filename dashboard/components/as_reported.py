@@ -10,6 +10,7 @@ from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Translation
 from ratioscope.analysis.frameworks.writing import agreement_sentence
 from ratioscope.dashboard.components.blocks import computed, draw, say
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.sections import frameworks
 from ratioscope.dashboard.sections.model import cell_text
 from ratioscope.dashboard.sections.page import Page
@@ -60,6 +61,7 @@ def _numbers(subject: Subject, found: Translation, metrics: Collection[str]) -> 
         on_select="rerun",
         selection_mode="single-row",
         selection_default={"selection": {"rows": [0]}},
+        height=whole_rows(len(table.rows), 10),
         column_config={table.head[-1]: st.column_config.TextColumn(width="large")},
         alt=table.title,
     )

@@ -17,6 +17,7 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import flat_chart, plain_chart, step_chart
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.latest import Latest
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table, cell_text, has_content
@@ -26,7 +27,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
 
 _WHOLE = 20
-"""Tables of up to so many rows are shown whole; longer ones scroll."""
+"""Rows of a table that are shown; longer ones scroll."""
 
 
 class PageSubject(Subject):
@@ -139,7 +140,7 @@ def _table(table: Table) -> None:
     st.dataframe(
         pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=head),
         hide_index=True,
-        height="content" if len(table.rows) <= _WHOLE else "auto",
+        height=whole_rows(len(table.rows), _WHOLE),
         column_config={name: st.column_config.TextColumn(help=table.help.get(name)) for name in head},
         alt=table.title or f"Columns: {', '.join(table.head)}",
     )

@@ -8,6 +8,7 @@ import streamlit as st
 
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.plot import plot
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.figures.along import drawn_along
 from ratioscope.dashboard.figures.pins import with_pins
 from ratioscope.dashboard.formats import escape
@@ -76,7 +77,7 @@ def _data(data: pd.DataFrame, key: str) -> None:
     """The table behind a chart; built only when it is opened."""
     with st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover:
         if popover.open:
-            st.dataframe(data, height=360)
+            st.dataframe(data, height=whole_rows(len(data), 9))
             st.download_button(
                 "CSV",
                 data=lambda: data.to_csv().encode(),

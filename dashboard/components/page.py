@@ -50,8 +50,6 @@ def draw_page(page: Page) -> None:
     if prose := page.prose:
         how_to_read(prose)
     ways_in(page.key)
-    for part in page.last:
-        _part(page, part, subject, chosen)
 
 
 def _part(page: Page, part: Part, subject: Subject, chosen: Sequence[Any]) -> None:

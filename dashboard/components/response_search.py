@@ -81,7 +81,7 @@ def _found(text: str, window: Window, opened: Opened, here: Place, go: Callable[
     st.caption(escape(f"{found.total:,} {have} “{one_line(text)}” in {window.words}.{more}{less}"))
     sequence_table(
         found.frame, key="found", alt=f"{found.total:,} responses in which the text was found", chosen=here,
-        on_choice=go, height=216,
+        on_choice=go, rows=5,
     )  # fmt: skip
 
 

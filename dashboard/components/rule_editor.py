@@ -120,18 +120,22 @@ def refused() -> None:
     here.refused_rule = ""
 
 
-def presets(rule: Rule) -> None:
-    """Pickers of a framework and of one of its settings; the source where the rule is a preset."""
-    framework, setting = st.columns([2, 5], gap="small", vertical_alignment="bottom")
-    with framework:
-        chosen = st.selectbox(
-            "Presets by framework",
-            list(FRAMEWORKS),
-            index=None,
-            format_func=lambda name: FRAMEWORKS[name].title,
-            placeholder="Choose a framework",
-            key="whatif-framework",
-        )
+def preset_framework() -> str | None:
+    """A picker of the framework whose presets are offered."""
+    return st.selectbox(
+        "Presets by framework",
+        list(FRAMEWORKS),
+        index=None,
+        format_func=lambda name: FRAMEWORKS[name].title,
+        placeholder="Presets of a framework",
+        key="whatif-framework",
+        label_visibility="collapsed",
+        width=230,
+    )
+
+
+def presets(chosen: str | None, rule: Rule) -> None:
+    """A picker of one of the settings of a framework; the source where the rule is a preset."""
     if chosen is None:
         return
     offered = [preset for preset in PRESETS if preset.framework is FRAMEWORKS[chosen]]
@@ -143,10 +147,7 @@ def presets(rule: Rule) -> None:
 
     current = _current(offered, rule)
     st.session_state["whatif-preset"] = current.setting if current else None
-    with setting:
-        st.selectbox(
-            "Setting", names, index=None, placeholder="Choose a setting", key="whatif-preset", on_change=change
-        )
+    st.selectbox("Setting", names, index=None, placeholder="Choose a setting", key="whatif-preset", on_change=change)
     if current:
         default = " This is the framework's default." if current.default else ""
         note = f" Note: {current.note}." if current.note else ""

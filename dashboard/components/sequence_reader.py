@@ -17,6 +17,7 @@ from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.sequences import reading, sequence_table
 from ratioscope.dashboard.components.token_colours import COLOURINGS, Colouring, is_colour_logged
 from ratioscope.dashboard.components.token_strip import PART, shown_texts, token_details, token_strip
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.formats import escape, plain_number, share
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
@@ -141,7 +142,9 @@ def _strip(read: SequenceReading, colouring: Colouring, key: str, chosen: int | 
     with line, st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover:
         if popover.open:
             frame = _token_frame(tokens)
-            st.dataframe(frame, height=360, hide_index=True, alt=f"All tokens of {name} with their numbers")
+            st.dataframe(
+                frame, height=whole_rows(len(frame), 9), hide_index=True, alt=f"All tokens of {name} with their numbers"
+            )
             st.download_button(
                 "CSV",
                 data=lambda: tokens.to_csv(index=False).encode(),
@@ -270,7 +273,6 @@ def _group(read: SequenceReading) -> None:
                 alt=f"The responses of prompt group {group} in step {read.step}",
                 chosen=(read.step, read.seq_id),
                 on_choice=_open_and_rerun,
-                height=300,
             )
 
 
@@ -333,7 +335,7 @@ def _found(opened: Opened, read: SequenceReading, listed: Listed) -> tuple[Opene
         alt=f"Responses of the other run to the same prompt, nearest to step {read.step} first",
         chosen=chosen,
         on_choice=_open_beside,
-        height=260,
+        rows=6,
     )
     return other, chosen
 

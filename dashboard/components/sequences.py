@@ -22,6 +22,7 @@ from ratioscope.analysis.tokens.reader import SequenceReading, read_sequence
 from ratioscope.analysis.tokens.worst_sequences import CRITERIA
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.token_strip import shown_text
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.inert import safe
 
 _UNBOUNDED = "The plain form does not bound what one token weighs."
@@ -129,7 +130,7 @@ def sequence_table(
     what: str = "",
     chosen: tuple[int, int] | None = None,
     on_choice: Callable[[int, int], None] | None = None,
-    height: int = 320,
+    rows: int = 8,
 ) -> tuple[int, int] | None:
     """A table of responses, one of which can be selected.
 
@@ -139,6 +140,7 @@ def sequence_table(
         what: the shares are of.
         chosen: step and seq_id of the row that is marked.
         on_choice: is called with step and seq_id of the row that the user has chosen, before the page is drawn.
+        rows: that are shown at most; the others scroll.
 
     Returns:
         step and seq_id of the marked row.
@@ -167,11 +169,11 @@ def sequence_table(
         selection_mode="single-row",
         selection_default={"selection": {"rows": [places.index(chosen)]}} if chosen in places else None,
         column_config=config,
-        height=min(height, 35 * len(frame) + 38),
+        height=whole_rows(len(frame), rows),
         alt=alt,
     )
-    rows = selection["selection"]["rows"]
-    return places[rows[0]] if rows and rows[0] < len(places) else None
+    marked = selection["selection"]["rows"]
+    return places[marked[0]] if marked and marked[0] < len(places) else None
 
 
 def _inert(frame: pd.DataFrame) -> pd.DataFrame:

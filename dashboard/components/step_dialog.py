@@ -72,7 +72,7 @@ def _content(opened: Opened, step: int) -> None:
     if len(found.frame):
         first = (step, int(found.frame["seq_id"].iloc[0]))
         alt = f"The first {len(found.frame)} responses of step {step} by: {criterion_label(by)}"
-        chosen = sequence_table(found.frame, key="step-worst", alt=alt, what=found.what, chosen=first, height=216)
+        chosen = sequence_table(found.frame, key="step-worst", alt=alt, what=found.what, chosen=first, rows=5)
     _note(opened, step)
     place = {"seq": str(chosen[1])} if chosen else {}
     if st.button("Open on the Tokens page", icon=":material/arrow_forward:", type="primary", key="step-open"):

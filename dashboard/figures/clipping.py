@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # they come with torch, which takes seconds
 # What was applied is blue and solid, what might have been is violet and dashed, everywhere on the page.
 APPLIED, WHAT_IF = theme.CURRENT, "#9467BD"
 
-CURVES = ("clip_fraction", "effective_token_fraction", "variance_proxy", "permitted_drift")
+CURVES = ("clip_fraction", "effective_token_fraction")
 """What is drawn over steps."""
 
 TracePart = dict[str, Any]

@@ -110,17 +110,16 @@ PAGE = Page(
         "zero_advantage_group_fraction",
     },
     tiles=("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction"),
+    without=lambda subject: ("effective_token_fraction",) if subject.cannot_clip else (),  # a curve of what-if
     parts=[
         # Where nothing can be clipped, this is what the page is for.
         Part("", "", "whatif", when=can_judge, above=lambda subject: bool(subject.cannot_clip)),
-        Part("used", "What is left to learn from", lambda subject: logged(subject)[-1:]),
         Part(
-            "gradient", "Where the gradient comes from", "gradient", "by the sign of the advantage and the ratio",
-            when=can_judge,
+            "gradient", "What is left to learn from", "gradient",
+            metrics=("effective_token_fraction", "zero_advantage_group_fraction"),
         ),
-        Part("replay", "The stated gate against the log", "replay", "raw beside applied", when=can_judge),
+        Part("", "", "replay", when=can_judge),
     ],
-    last=[Part("", "", "stated")],
     report=[
         in_numbers("clip_fraction", "clip_fraction_low", "clip_fraction_high", "clip_fraction_positive",
                    "clip_fraction_negative", "gate_mean", "effective_token_fraction"),

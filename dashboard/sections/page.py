@@ -130,8 +130,6 @@ class Page:
     reported: Collection[str] = ()
     """Metrics; the page has the numbers of other frameworks that are nearest to them."""
     parts: Sequence[Part] = ()
-    last: Sequence[Part] = ()
-    """Parts below the explanation."""
     besides: Callable[[Subject], bool] | None = None
     """Whether there is something that is no metric, for a log that leaves all of its questions open."""
     own: bool = False

@@ -20,6 +20,7 @@ from ratioscope.dashboard.components.blocks import draw, page_subject
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.formats import escape, plain_number
 from ratioscope.dashboard.sections import linter
 from ratioscope.dashboard.sections.subject import Subject
@@ -224,6 +225,7 @@ def _examples(remark: Finding, number: int) -> None:
         pd.DataFrame(remark.examples, columns=["step", "seq_id", "position"]),
         hide_index=True,
         key=f"examples-{number}",
+        height=whole_rows(len(remark.examples), 8),
         column_config={
             "step": st.column_config.NumberColumn("Step", format="%d"),
             "seq_id": st.column_config.NumberColumn("Response", help="seq_id", format="%d"),
@@ -271,6 +273,7 @@ def _schema(subject: Subject) -> None:
         st.dataframe(
             found,
             hide_index=True,
+            height=whole_rows(len(found), 12),
             column_config={
                 "table": st.column_config.TextColumn("Table", width="small"),
                 "column": st.column_config.TextColumn("Column"),

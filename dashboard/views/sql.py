@@ -16,6 +16,7 @@ from ratioscope.analysis.sql.tables import extent
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.frame import answer, run_page
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.figures.sql import MARKS, query_figure, undrawn
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections import PAGES
@@ -169,7 +170,7 @@ def _schema(tables: Sequence[Documented]) -> None:
         st.dataframe(
             frame,
             hide_index=True,
-            height=300,
+            height=whole_rows(len(frame), 7),
             column_config={
                 "Column": st.column_config.TextColumn(width=150),
                 "Meaning": st.column_config.TextColumn(width=360),
@@ -254,7 +255,7 @@ def _table(table: pa.Table) -> None:
     st.dataframe(
         table,
         hide_index=True,
-        height=min(480, 36 * (table.num_rows + 1) + 2),
+        height=whole_rows(table.num_rows, 12),
         column_config=digits,
         alt=f"Result of the query, {table.num_rows:,} rows",
     )

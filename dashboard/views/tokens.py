@@ -32,6 +32,7 @@ from ratioscope.dashboard.components.sequences import (
 )
 from ratioscope.dashboard.components.siblings import sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.formats import escape, share
 from ratioscope.dashboard.sections import tokens
 from ratioscope.dashboard.sections.subject import Subject
@@ -147,7 +148,7 @@ def _worst(
         what=found.what,
         chosen=shown,
         on_choice=lambda step, seq_id: _open_in(window, step, seq_id, position_of(frame, (step, seq_id))),
-        height=216,
+        rows=5,
     )
     position = position_of(frame, shown)
     return (*shown, position_of(named, shown) if position is None else position)
@@ -220,7 +221,7 @@ def _owners(owned: Attribution) -> None:
         hide_index=True,
         on_select=choose,
         selection_mode="single-row",
-        height=min(320, 35 * len(frame) + 38),
+        height=whole_rows(len(frame), 8),
         column_config={
             "label": st.column_config.TextColumn(owned.owner.title, width=170),
             "tokens": percent("Tokens", format="localized", help="All tokens of this row."),

@@ -1,7 +1,5 @@
 """What-if on the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 import streamlit as st
 
@@ -80,6 +78,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header("What if another rule had been applied?", anchor=False, width="content")
         place = _place(opened)
+        framework = rule_editor.preset_framework()
     try:
         with st.spinner("Reading tokens"):
             tokens = tokens_at(place)
@@ -98,7 +97,7 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
     rule = rule_editor.rule_of_url(own.rule if own.rule and own.rule.parameters else USUAL)
     with st.container(border=True):
         rule_editor.edit(rule, {**base.weight_parameters, **base.gate_parameters})
-        rule_editor.presets(rule)
+        rule_editor.presets(framework, rule)
         rule_editor.refused()
     try:
         before, after = _digests(opened, place, tokens, base, rule)
@@ -112,25 +111,19 @@ def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int |
         st.markdown(f"**{compared}: nothing changes.** Move a slider, or choose a gate, a weight or a preset.")
     else:
         st.markdown(f"**What would change most.** {escape(changed_most(before, after))}")
-    tiles(before, after, "" if same else name)
-    if not same:
-        _curves(before, after, name, steps, figures.CURVES[:2])
-    with fold("table", "Every measure", "with intervals, and what each means") as door:
+        tiles(before, after, name)
+        _curves(before, after, name, steps)
+    says = f"{described('ess')[0].lower()} {measure_value('ess', after.values['ess'])}"
+    with fold("table", "Every measure", says) as door:
         if door.open:
             rules_table(before, after, name, same=same)
             if not same:
                 st.caption(escape(change_sentence(before, after)))
-    with fold("sweep-over", "Sweep a parameter", "a measure over its whole range") as door:
+    values = ", ".join(f"{PARAMETERS[each].symbol} = {value_of(rule, each):g}" for each in rule.parameters)
+    with fold("sweep-over", "The rule over a parameter and over the ratio", values) as door:
         if door.open:
             _sweep(opened, place, base, rule, name)
-    with fold("factor", "Factor on a token's gradient", "weight times gate, over the ratio") as door:
-        if door.open:
             _gates(place, base, rule, name)
-    if same:
-        return
-    with fold("more-curves", "Variance and permitted drift", "step by step") as door:
-        if door.open:
-            _curves(before, after, name, steps, figures.CURVES[2:])
 
 
 def _place(opened: Opened) -> TokensPlace:
@@ -212,30 +205,27 @@ def _exactly(
         return []
 
 
-def _curves(
-    before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None], keys: Sequence[str]
-) -> None:
+def _curves(before: Digest, after: Digest, name: str, steps: tuple[int | None, int | None]) -> None:
     """Measures step by step, beside each other."""
-    if keys:
-        for key, column in zip(keys, st.columns(len(keys), gap="medium"), strict=True):
-            title, definition = described(key)
-            curves = {name: (before.steps, before.curves[key]), "what-if": (after.steps, after.curves[key])}
-            frame = pd.DataFrame({
-                which: pd.Series(curve.values, index=list(index))
-                for which, (index, curve) in curves.items() if curve is not None
-            }).rename_axis("step")  # fmt: skip
-            a, b = (measure_value(key, digest.values[key]) for digest in (before, after))
-            with column:
-                step_chart(
-                    figures.against(curves, state.mode(), share=is_measure_share(key), steps=steps),
-                    key=f"whatif-{key}",
-                    title=title,
-                    takeaway=f"{title} step by step: {name} {a}, what-if {b} over all of them. {definition}",
-                    data=frame,
-                )
-                for which, digest in ((name, before), ("what-if", after)):
-                    if digest.curves[key] is None:
-                        st.caption(f"{which}: {escape(digest.overall.notes.get(key) or 'undefined')}.")
+    for key, column in zip(figures.CURVES, st.columns(len(figures.CURVES), gap="medium"), strict=True):
+        title, definition = described(key)
+        curves = {name: (before.steps, before.curves[key]), "what-if": (after.steps, after.curves[key])}
+        frame = pd.DataFrame({
+            which: pd.Series(curve.values, index=list(index))
+            for which, (index, curve) in curves.items() if curve is not None
+        }).rename_axis("step")  # fmt: skip
+        a, b = (measure_value(key, digest.values[key]) for digest in (before, after))
+        with column:
+            step_chart(
+                figures.against(curves, state.mode(), share=is_measure_share(key), steps=steps),
+                key=f"whatif-{key}",
+                title=title,
+                takeaway=f"{title} step by step: {name} {a}, what-if {b} over all of them. {definition}",
+                data=frame,
+            )
+            for which, digest in ((name, before), ("what-if", after)):
+                if digest.curves[key] is None:
+                    st.caption(f"{which}: {escape(digest.overall.notes.get(key) or 'undefined')}.")
 
 
 def _gates(place: TokensPlace, base: Rule, rule: Rule, name: str) -> None:
@@ -265,8 +255,6 @@ def _gates(place: TokensPlace, base: Rule, rule: Rule, name: str) -> None:
 
 def _sweep(opened: Opened, place: TokensPlace, base: Rule, rule: Rule, name: str) -> None:
     if not rule.parameters:
-        st.markdown("## Sweep")
-        st.caption("This rule has no parameter to sweep.")
         return
     one, two = st.columns(2, gap="small")
     with one:

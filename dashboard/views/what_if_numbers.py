@@ -24,19 +24,19 @@ def measure_value(key: str, value: float, low: float = nan, high: float = nan) -
 
 
 def tiles(before: Digest, after: Digest, name: str) -> None:
-    """The what-if beside what it is compared with; alone where that has no name."""
+    """The what-if beside what it is compared with."""
     with st.container(key="tiles-what-if"):
         columns = st.columns(len(TILES))
     for key, column in zip(TILES, columns, strict=True):
         title, definition = described(key)
         value, note = after.values[key], text_of(after.overall.notes.get(key))
-        beside = [f"{name} {measure_value(key, before.values[key])}"] if name else []
+        beside = [f"{name} {measure_value(key, before.values[key])}"]
         beside += ["unreliable"] if after.overall.unreliable(key) else []
         with column:
             st.metric(
                 title,
                 measure_value(key, value),
-                delta=note if pd.isna(value) else " · ".join(beside) or None,
+                delta=note if pd.isna(value) else " · ".join(beside),
                 delta_color="off",
                 delta_arrow="off",
                 help=definition,
