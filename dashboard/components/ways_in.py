@@ -17,5 +17,6 @@ def experiment_link(key: str, label: str, icon: str | None = PAGE.icon) -> None:
 
 def ways_in(page: str) -> None:
     """What somebody on this page asks, as links to the experiments that answer."""
-    for meeting in (meeting for meeting in MEETINGS if meeting.page == page):
-        experiment_link(meeting.experiment, meeting.asks)
+    with st.container(horizontal=True, gap="medium"):
+        for meeting in (meeting for meeting in MEETINGS if meeting.page == page):
+            experiment_link(meeting.experiment, meeting.asks)

@@ -263,6 +263,16 @@ def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode, side: str
     )
 
 
+def add_beyond(fig: go.Figure, names: Sequence[str], mode: Mode) -> None:
+    """Thresholds above the axis: an arrow at its upper end with their names, below each other."""
+    if names:
+        fig.update_layout(margin={"r": 84})
+        fig.add_annotation(
+            x=1, xref="paper", y=1, yref="paper", text="<br>".join(f"↑ {name}" for name in names), showarrow=False,
+            xanchor="left", xshift=6, yanchor="top", font={"size": 11, "color": mode.muted}, align="left",
+        )  # fmt: skip
+
+
 def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
     """A faint tick on the step axis where new weights reached the sampler."""
     places = np.asarray(list(steps), np.int32)

@@ -59,7 +59,7 @@ def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
         ]
         bows = []
     bows.append(("new/behavior", "behavior", "new", _CLIPPED, -1.4 if recomputed else -1.0))
-    fig = base.figure(mode, height=310 if recomputed else 270, x_title="")
+    fig = base.figure(mode, height=270 if recomputed else 210, x_title="")
     tvs = [row["value"] for (_, metric), row in of.items() if metric == _TV]
     largest = max([value for value in tvs if np.isfinite(value)], default=0.0)
     for pair, start, end, colour in edges:

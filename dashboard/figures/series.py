@@ -40,6 +40,8 @@ class Limit:
 _CLOSE = 0.15
 # An interval that ends so many times as high as every value and limit is cut off.
 _FLAT = 2.0
+# A limit more than so many times as high as all that is drawn is an arrow at the edge: the axis follows the data.
+_FAR = 2.0
 
 
 def over_steps(
@@ -104,10 +106,13 @@ def over_steps(
     for trace in fig.select_traces({"legendgroup": base.UNTRUSTED}):
         trace.showlegend = trace.name not in named
         named.add(trace.name)
-    top = _top(summary, keys, limits)
-    close = len(limits) == 2 and not logarithmic and abs(limits[0].value - limits[1].value) < _CLOSE * top
-    for limit in limits:
-        side = "middle" if not close else "bottom" if limit.value == max(each.value for each in limits) else "top"
+    far = _beyond(summary, keys, limits) if not logarithmic else []
+    base.add_beyond(fig, [limit.words(percent=percent) for limit in far], mode)
+    near = [limit for limit in limits if limit not in far]
+    top = _top(summary, keys, near)
+    close = len(near) == 2 and not logarithmic and abs(near[0].value - near[1].value) < _CLOSE * top
+    for limit in near:
+        side = "middle" if not close else "bottom" if limit.value == max(each.value for each in near) else "top"
         base.add_threshold(fig, limit.value, limit.words(percent=percent), mode, side)
     if any(trace.name == base.INTERVAL and len(trace.x) > 1 for trace in fig.data):
         base.name_mark(fig, f"band: {base.INTERVAL}")
@@ -131,6 +136,13 @@ def _top(summary: StepSummary, keys: Sequence[str], limits: Sequence[Limit]) -> 
     values = summary.values[list(keys)].to_numpy(float)
     known = [float(values[np.isfinite(values)].max())] if np.isfinite(values).any() else []
     return max([*known, *(limit.value for limit in limits)], default=0.0)
+
+
+def _beyond(summary: StepSummary, keys: Sequence[str], limits: Sequence[Limit]) -> list[Limit]:
+    """Those far above all values and intervals, the highest first."""
+    top, ends = _top(summary, keys, ()), summary.high[list(keys)].to_numpy(float)
+    highest = max(_FAR * top, float(np.max(ends, where=np.isfinite(ends), initial=0.0)))
+    return sorted((limit for limit in limits if limit.value > highest > 0), key=lambda limit: -limit.value)
 
 
 def _running_mean(series: "pd.Series[float]", width: int) -> "pd.Series[float]":

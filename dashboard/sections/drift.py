@@ -7,8 +7,9 @@ from math import inf
 import pandas as pd
 
 from ratioscope.analysis.drift import promises, sentences
+from ratioscope.analysis.drift.bounds import factors
 from ratioscope.analysis.drift.certificate import Certificate, certificate, has_held_out
-from ratioscope.analysis.drift.feasibility import feasibility, recommendation, vocabulary_is_large
+from ratioscope.analysis.drift.feasibility import LOWER_BOUND, feasibility, recommendation, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, Aggregation, PairLevel, measure_pairs
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import PPO, STALENESS, UPDATE_METRIC, Cause
@@ -29,14 +30,11 @@ FORMS = (
     "Both forms agree when the mean ratio is 1. The plain form misses half of what the mean ratio lacks, and a heavy "
     "tail moves it."
 )
-_NO_EXACT = (
-    "Nothing checks the samples here. A training loop that has all logits can log tv_current_behavior and "
-    "tv_new_current for every token; the built-in trainer does with exact=true."
-)
 _KEYS = (STALENESS, UPDATE_METRIC, PPO)
+_OF_TOKENS: tuple[PairLevel, Aggregation] = ("token", "token")
 # Whose ratio the path is measured in: words for (level, aggregation) of `analysis.drift.pairs`.
 LEVELS: dict[str, tuple[PairLevel, Aggregation]] = {
-    "Tokens": ("token", "token"),
+    "Tokens": _OF_TOKENS,
     "Tokens, averaged within responses first": ("token", "sequence"),
     "Whole responses": ("sequence", "token"),
     "Geometric means of responses": ("geometric", "token"),
@@ -73,18 +71,27 @@ def path_in_words(subject: Subject) -> str:
     return sentences.path_in_words(subject.facts)
 
 
-def path_drawn(subject: Subject, of: tuple[PairLevel, Aggregation]) -> Iterator[Piece]:
-    """The path, and above it what it says that the answer has not; all it says, where they are of other numbers."""
-    drawn, facts = path(subject, of)[0], subject.facts
-    same = of == ("token", "token") and subject.window(_TOKENS).steps == (facts.first, facts.last)
+def pictures(subject: Subject) -> Iterator[Piece]:
+    """The distances over the steps and the path, and what it says that the answer has not."""
+    yield distances(subject)
+    drawn, facts = path(subject)[0], subject.facts
     assert isinstance(drawn, Chart)
-    yield Paragraph((sentences.path_beside(facts) if same else "") or drawn.takeaway, small=True)
+    same = subject.window(_TOKENS).steps == (facts.first, facts.last)
     yield drawn
+    yield Paragraph((sentences.path_beside(facts) if same else "") or drawn.takeaway, small=True)
 
 
-def path_numbers(subject: Subject, of: tuple[PairLevel, Aggregation]) -> list[Piece]:
-    """The path as tables."""
-    return [*path(subject, of)[1:], *rounding(subject)]
+def path_numbers(subject: Subject, of: tuple[PairLevel, Aggregation]) -> Iterator[Piece]:
+    """The path as tables, drawn where it is not of tokens, and beside the distance that PPO clips."""
+    drawn, *tables = path(subject, of)
+    if of != _OF_TOKENS:
+        assert isinstance(drawn, Chart)
+        yield from (Paragraph(drawn.takeaway, small=True), drawn)
+    yield from (*tables, *rounding(subject))
+    for piece in triangle(subject):
+        if isinstance(piece, Chart):
+            yield Paragraph(piece.takeaway, small=True)
+        yield piece
 
 
 def distances(subject: Subject) -> Chart:
@@ -93,19 +100,14 @@ def distances(subject: Subject) -> Chart:
     limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE_METRIC: Limit(of.update, "update<br>limit")}
     title = named(subject, {STALENESS: "Staleness", UPDATE_METRIC: "update", PPO: "the distance that PPO clips"})
     return over_steps_chart(
-        subject, _KEYS, key="distances", title=title, unit="total variation", height=280, takeaway=answer(subject),
+        subject, _KEYS, key="distances", title=title, unit="total variation", height=260, takeaway=answer(subject),
         limits=[limits[key] for key in subject.known(limits)],
     )  # fmt: skip
 
 
-def has_triangle(subject: Subject) -> bool:
-    """Whether both sides of it are logged."""
-    return not (subject.log.absent("new") or subject.log.absent("update"))
-
-
 def triangle(subject: Subject) -> list[Piece]:
     """U + S against the distance from the data; a sentence only where that is logged and missing."""
-    if not has_triangle(subject):
+    if subject.log.absent("new") or subject.log.absent("update"):
         return []
     sentence = sentences.triangle_sentence(subject.facts)
     keys = (STALENESS, Cause.UPDATE.key, PPO)
@@ -118,10 +120,13 @@ def triangle(subject: Subject) -> list[Piece]:
 
 
 def forms(subject: Subject) -> list[Piece | Beside]:
-    """Staleness in both forms, KL, and the mean ratio."""
+    """Staleness in both forms, KL, and the mean ratio; exact beside sampled distances, where they are logged."""
+    compared = exact(subject)
     return [
         Beside([bounded(subject), divergence(subject), mean_ratio(subject)], across=2),
         Paragraph(FORMS, small=True),
+        *(Paragraph(drawn.takeaway, small=True) for drawn in compared[:1]),
+        Beside([*compared, *standard_errors(subject)], across=2),
     ]
 
 
@@ -149,19 +154,6 @@ def mean_ratio(subject: Subject) -> Chart:
         unit="mean ρ", limits=(Limit(1.0, "must be"),), takeaway=course(subject.summary, "ratio_mean"),
         beside=("ratio_mean_z",),
     )  # fmt: skip
-
-
-def has_exact(subject: Subject) -> bool:
-    """Whether an exact distance is logged."""
-    return any(subject.shown.values[key].notna().any() for key, _ in sentences.EXACT.values())
-
-
-def against_exact(subject: Subject) -> list[Piece | Beside]:
-    """Exact beside sampled distances, or how to have some."""
-    if not has_exact(subject):
-        return [Paragraph(_NO_EXACT, small=True)]
-    compared = exact(subject)
-    return [Paragraph(compared[0].takeaway, small=True), Beside(compared), *standard_errors(subject)]
 
 
 def exact(subject: Subject) -> list[Chart]:
@@ -193,7 +185,7 @@ def _exact_sentence(subject: Subject) -> str:
     return sentences.exact_sentence(subject.summary) or "None of these steps has an exact distance."
 
 
-def path(subject: Subject, of: tuple[PairLevel, Aggregation] = ("token", "token")) -> list[Piece]:
+def path(subject: Subject, of: tuple[PairLevel, Aggregation] = _OF_TOKENS) -> list[Piece]:
     """The path edge by edge, of the ratios of this level.
 
     Raises:
@@ -203,12 +195,12 @@ def path(subject: Subject, of: tuple[PairLevel, Aggregation] = ("token", "token"
     frame = subject.compute(measure_pairs, *window.steps, level=level, aggregation=aggregation)
     title = f"behavior → current → new, {window.words}; numbers and widths are total variations"
     facts = subject.opened.facts(window.steps)
-    facts_of = facts if of == ("token", "token") else sentences.of_pairs(facts, frame)
+    facts_of = facts if of == _OF_TOKENS else sentences.of_pairs(facts, frame)
     words = next(words for words, known in LEVELS.items() if known == of)
     said = sentences.path_section(facts_of, f"{words[0].lower()}{words[1:]}")
     draw = partial(figures.path_diagram, frame)
     return [
-        chart(subject.mode, "path", title, draw, said, frame),
+        chart(subject.mode, "path" if of == _OF_TOKENS else "path-of", title, draw, said, frame),
         *_path_tables(frame, f"The path in numbers, {window.words}"),
     ]
 
@@ -281,7 +273,8 @@ def bound(subject: Subject, gamma: float | None = None) -> list[Piece]:
     window = subject.window(_TOKENS)
     found = subject.compute(certificate, *window.steps, gamma=gamma)
     sentence = promises.certificate_sentence(found)
-    if not found.terms["improvement_bound"].notna().any():
+    says_something = any(each.n > each.vacuous for each in promises.bounds(found))
+    if not (says_something and found.terms["improvement_bound"].notna().any()):
         return [Paragraph(sentence, small=True)]
     title = f"What theory says: the terms of the bound, {window.words}, γ = {found.gamma:.3g}"
     draw = partial(figures.certificate_terms, found.terms, steps=window.steps)
@@ -322,7 +315,9 @@ def _held_out(subject: Subject, steps: tuple[int, int], in_sample: Certificate) 
 def _bounds_tables(found: Certificate) -> list[Table]:
     """One row a bound: whether it says anything here, and in a table of its own what it is."""
     above = "Certified" if found.held_out else "Lower end above 0"
-    bounds = [bound for bound in promises.bounds(found) if bound.n]  # the note says what the others need
+    known = [bound for bound in promises.bounds(found) if bound.n]  # the note says what the others need
+    bounds = [bound for bound in known if bound.n > bound.vacuous]
+    vacuous = [bound.name for bound in known if bound not in bounds]
     rows = tuple(
         (
             bound.name,
@@ -349,6 +344,8 @@ def _bounds_tables(found: Certificate) -> list[Table]:
         "distance need the exact columns and know visited states only; the discounted ones depend on γ. No gain has in "
         "it what the sampler cannot draw (top-k, top-p)."
     )
+    if vacuous:
+        note += f" Vacuous in every step: {', '.join(vacuous)}."
     title = "What each bound says on held-out prompts" if found.held_out else "What each bound says, in-sample"
     of = "Held-out bounds: where from" if found.held_out else "Bounds: where from"
     return [
@@ -363,6 +360,41 @@ def _count(bound: promises.Bound, found: Certificate) -> str:
     return f"{bound.above} of {bound.n}"
 
 
+def costs(subject: Subject, _: object = None) -> str:
+    """What the bound subtracts for the update, by the mean length of a response, for a line that can be opened."""
+    length = float(subject.summary.values["response_length"].mean())
+    if subject.log.absent("certificate") or not length > 1:
+        return "not known here"
+    return f"update drift costs {number(factors(1, 1 - 1 / length).update, digits=2)} × the largest advantage"
+
+
+def _feasible(subject: Subject) -> pd.DataFrame:
+    return subject.compute(feasibility, *subject.window(_TOKENS).steps, epsilon=subject.opened.limits.epsilon)
+
+
+def mixes_versions(subject: Subject) -> bool:
+    """Whether a step has data of several versions; of one, a clip around 1 can be met everywhere.
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    return subject.log.has_versions and bool((_feasible(subject)["n_versions"].astype(float) > 1).any())
+
+
+def infeasible(subject: Subject) -> str:
+    """The share of the states where it cannot be met, for a line that can be opened.
+
+    Raises:
+        RatioscopeError: these steps do not tell.
+    """
+    found = _feasible(subject)
+    shares = found["infeasible_share"][found["n_versions"].astype(float) > 1].astype(float)
+    if not shares.notna().any():
+        return "unknown here"
+    least = "at least " if (found["kind"] == LOWER_BOUND).any() else ""
+    return f"not in {least}{share(shares.mean())} of the states" if shares.max() > 0 else "in every judged state"
+
+
 def clip(subject: Subject) -> list[Piece]:
     """Whether a clip around 1 can be met, and which clip to take.
 
@@ -374,7 +406,7 @@ def clip(subject: Subject) -> list[Piece]:
     window = subject.window(_TOKENS)
     limits = subject.opened.limits
     epsilon = limits.epsilon
-    found = subject.compute(feasibility, *window.steps, epsilon=epsilon)
+    found = _feasible(subject)
     blocks: list[Piece] = [Paragraph(f"{window.words.capitalize()}: {sentences.feasibility_sentence(found, epsilon)}")]
     shares = found["infeasible_share"].astype(float)
     several = shares[found["n_versions"].astype(float) > 1]
@@ -403,7 +435,8 @@ PAGE = Page(
     asks=("staleness", "update", "new"),
     also=("engine",),
     answer=answer,
-    main=lambda subject: [distances(subject)],
+    main=pictures,
+    height=560,
     reported={
         *(entry.key for entry in (*total_variation.ENTRIES, *divergences.ENTRIES)), "version_lag", "kl_to_reference",
         "kl_to_teacher",
@@ -411,27 +444,18 @@ PAGE = Page(
     tiles=("s_k_bounded", "u_k", "tv_new_behavior_bounded"),
     parts=[
         Part(
-            "path", "The path of policies", path_drawn, path_in_words, opened=True, height=310,
+            "path", "The path in numbers", path_numbers, path_in_words,
             choices=[Choice(
                 "pathlevel", "Ratio of", LEVELS, width=340,
                 help="Geometric means and means of means are not importance ratios, so their mean need not be 1.",
             )],
-            then=[Part("pathnumbers", "The path in numbers", path_numbers)],
         ),
         Part(
-            "triangle", "Staleness and update against what PPO clips", triangle, when=has_triangle, caption="above",
-            metrics=("tv_new_behavior_bounded",),
+            "forms", "Plain form, KL, mean ratio and exact values", forms,
+            metrics=("s_k", "kl_k1", "kl_k2", "kl_k3", "ratio_mean"),
         ),
         Part(
-            "forms", "Plain form, KL and mean ratio", forms, metrics=("s_k", "kl_k1", "kl_k2", "kl_k3", "ratio_mean"),
-        ),
-        Part(
-            "exact", "Exact against sampled", against_exact,
-            lambda subject: "" if has_exact(subject) else "full distributions are not logged",
-        ),
-        Part(
-            "certificate", "What theory says of the updates", bound,
-            lambda subject: "not known here" if subject.log.absent("certificate") else "",
+            "certificate", "What theory says of the updates", bound, costs,
             choices=[Choice(
                 "gamma", "Discount γ", lambda subject: {} if subject.log.absent("certificate") else DISCOUNTS,
                 "slider", width=420,
@@ -440,7 +464,7 @@ PAGE = Page(
             )],
             height=400, caption="above",
         ),
-        Part("clip", "Can a clip around 1 be met?", clip, height=300),
+        Part("clip", "Can a clip around 1 be met?", clip, infeasible, when=mixes_versions, height=300),
     ],
     report=[
         in_numbers(*_KEYS, Cause.AGE.key, Cause.ENGINE.key, "s_k", "ratio_mean", "kl_k3"),

@@ -229,7 +229,13 @@ def over_steps_chart(
 def flat(chart: Chart) -> str:
     """What a chart over steps says whose metrics never change; "" where there is something to look at."""
     keys = [key for key in chart.metrics if key in chart.data and chart.data[key].notna().any()]
-    if not chart.by_step or not keys or len(chart.data) < 2 or (chart.data[keys].nunique() > 1).any():
+    if (
+        not CATALOGUE.keys() >= {*keys}
+        or not chart.by_step
+        or not keys
+        or len(chart.data) < 2
+        or (chart.data[keys].nunique() > 1).any()
+    ):
         return ""
     told = [f"{CATALOGUE[key].title} {metric_value(key, float(chart.data[key].dropna().iloc[0]))}" for key in keys]
     return f"{'; '.join(told)} in every step."
