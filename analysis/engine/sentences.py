@@ -1,8 +1,8 @@
-"""What the Engine page says: the verdict with the number that decides, what it is like, where it sits."""
+"""What the Engine page says: the verdict with the number that decides, its cause, where it sits, what to set."""
 
 from collections.abc import Sequence
 
-from ratioscope.analysis.engine.measured import Measured
+from ratioscope.analysis.engine.blamed import FORMAT, Blamed
 from ratioscope.analysis.engine.signature import Signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineEffect, EngineFacts, EngineVerdict
 from ratioscope.analysis.findings.change_points import LEAST
@@ -10,42 +10,48 @@ from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.logged import Logged
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import tv_text
-from ratioscope.analysis.frameworks.remedies import Like, title_of, to_log
+from ratioscope.analysis.frameworks.remedies import Advice, Like, Purpose, title_of, to_log
 from ratioscope.analysis.linter.noise_floor import on_policy_ratio
 from ratioscope.metric import not_logged
 
 
 def answer(facts: EngineFacts, like: Signature | None, log: Logged, framework: str = "") -> str:
-    """Is it hurting, by the number that decides first; and what it is like, or what to log."""
+    """Is it hurting, by the number that decides first; or what to log."""
     if facts.verdict is EngineVerdict.CANNOT_TELL:
         return f"Cannot tell: {_why_not(facts, log)}. {'' if facts.broken else what_to_log(facts, framework)}".strip()
     first = _hurts(facts) if facts.verdict is EngineVerdict.HURTS else _does_not(facts)
     changed = over_the_steps(facts) if facts.shift is not None else ""
-    return " ".join(filter(None, (first, changed, looks_like(like) if like else "")))
+    alike = "The engines agree to the last digits." if like is not None and like.like is Like.NOTHING else ""
+    return " ".join(filter(None, (first, changed, alike)))
 
 
 def _hurts(facts: EngineFacts) -> str:
-    effect, alarm = facts.decides, facts.alarm
-    if effect is None or not effect.exceeded or (alarm and alarm.rule == "sampler_not_following"):
-        said = alarm.sentence if alarm else ""
+    if _alarm_decides(facts):
+        said = facts.alarm.sentence if facts.alarm else ""
         return f"The engine mismatch hurts: {said[:1].lower()}{said[1:]}"
-    return f"The engine mismatch hurts: {exceeded(effect, facts)}."
+    return f"The engine mismatch hurts: {exceeded(facts.decides, facts) if facts.decides else ''}."
+
+
+def _alarm_decides(facts: EngineFacts) -> bool:
+    """Whether a finding of the sampler decides, rather than an effect beyond its limit."""
+    effect, alarm = facts.decides, facts.alarm
+    return effect is None or not effect.exceeded or (alarm is not None and alarm.rule == "sampler_not_following")
 
 
 def _does_not(facts: EngineFacts) -> str:
-    scope = ""
-    if facts.fresh_only and facts.n_known < facts.n_steps:
-        scope = f", in {facts.n_known} of {facts.n_steps} steps, those with data of the policy's own version"
-    return (
-        f"The engine mismatch does not hurt: with the same weights it is {tv_text(facts.mean)} in total variation "
-        f"on average (limit {number(facts.effects[0].limit)}){scope}."
+    said = (
+        f"The engine mismatch does not hurt: mean total variation {tv_text(facts.mean)} "
+        f"(limit {number(facts.effects[0].limit)})."
     )
+    if facts.fresh_only and facts.n_known < facts.n_steps:
+        said += f" It is known in {facts.n_known} of {facts.n_steps} steps, on data of the policy's own version."
+    return said
 
 
 def _size(effect: EngineEffect, facts: EngineFacts) -> str:
     return (
-        f"with the same weights sampler and trainer are {tv_text(effect.value)} apart in total variation, above the "
-        f"limit of {number(effect.limit)} in {len(facts.over)} of {facts.n_known} steps"
+        f"with the same weights the total variation is above {number(effect.limit)} in {len(facts.over)} of "
+        f"{facts.n_known} steps (mean {tv_text(effect.value)})"
     )
 
 
@@ -98,6 +104,12 @@ def _why_not(facts: EngineFacts, log: Logged) -> str:
     return "no token of these steps is known to both engines"
 
 
+def sits_mostly(remarks: Sequence[Finding]) -> str:
+    """The part of the tokens that holds most of it, without the numbers beside. A sentence, or none."""
+    placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
+    return f"{placed.why.rpartition(' (')[0]}." if placed else ""
+
+
 def what_to_log(facts: EngineFacts, framework: str = "") -> str:
     """The columns that are missing, with the setting of the run's framework where one is known. A sentence or none."""
     words = {
@@ -112,24 +124,108 @@ def what_to_log(facts: EngineFacts, framework: str = "") -> str:
     return f"Log {' and '.join(words[name] for name in facts.missing)}{by}."
 
 
-def looks_like(like: Signature) -> str:
-    """What it is like. A sentence."""
+def cause(facts: EngineFacts, like: Signature, blamed: Sequence[Blamed], remarks: Sequence[Finding]) -> str:
+    """Where the mismatch comes from: what was found, else what it is like. Sentences."""
+    found = _found(facts, like, remarks)
+    if found is None:
+        return looks_like(like, blamed)
+    return found.why if found is facts.alarm and _alarm_decides(facts) else found.sentence
+
+
+def _found(facts: EngineFacts, like: Signature, remarks: Sequence[Finding]) -> Finding | None:
+    """What names the cause of the mismatch better than its shape: a finding about the sampler."""
+    if facts.alarm is not None and facts.alarm.rule == "sampler_not_following":
+        return facts.alarm
+    if like.like in (Like.TEMPERATURE, Like.TRUNCATION):
+        return None
+    named = (remark for remark in remarks if remark.rule == "mismatch_cause" and remark.of_cause)
+    return next(named, facts.alarm)
+
+
+def looks_like(like: Signature, blamed: Sequence[Blamed] = ()) -> str:
+    """What the mismatch is like. Sentences."""
+    other = next((each.stated for each in blamed if each.key == FORMAT), "")
+    made = [each for each in blamed if each.key != FORMAT]
+    stated, by = " and ".join(each.stated for each in made), f" by {other}" if other else ""
     match like.like:
         case Like.NOTHING:
             return "The engines agree to the last digits."
         case Like.TEMPERATURE:
-            return f"It looks like a temperature: the sampler drew at {number(like.number)} × the trainer's."
+            beside = f" ({stated} is stated)" if stated else ""
+            drew = f"the sampler drew at {number(like.number)} × the trainer's"
+            return f"The mismatch looks like a temperature: {drew}{beside}."
         case Like.TRUNCATION:
-            return f"It looks like truncation (top-p, top-k): the mean ratio, {number(like.number)}, is the kept mass."
+            kept = f"{percent(like.number)} of the probability on average"
+            if not stated or not like.rest < 1:
+                return f"The mismatch looks like truncation (top-p, top-k): the sampler kept {kept}."
+            least = made[0].now if len(made) == 1 and made[0].key == "top_p" else None
+            kept += f" ({percent(least)} at least)" if isinstance(least, float) else ""
+            rest = f" At most the other {_rounded(like.rest)} comes from {other}." if other else ""
+            return f"{_rounded(1 - like.rest)} of the mismatch comes from {stated}, which kept {kept}.{rest}"
         case Like.ROUNDING:
-            return "It looks like rounding: small, to both sides, and gone where the policy is sure."
+            return f"The mismatch looks like rounding{by}: small, to both sides, and gone where the policy is sure."
         case Like.WEIGHTS:
-            return (
-                "It looks like other weights, or coarser ones: to both sides, gone where the policy is sure, but large."
-            )
+            coarser = f"weights made coarser{by}" if by else "other weights, or coarser ones"
+            return f"The mismatch looks like {coarser}: to both sides, gone where the policy is sure, but large."
+    differs = f" The sampler has {other}." if other else ""
     if like.vanishes is False:
-        return "It does not vanish where the policy is sure, as a difference of number formats would."
-    return "It is like nothing that is known here."
+        return f"The mismatch stays where the policy is sure: rounding would vanish there.{differs}"
+    return f"The mismatch shows the signs of no known cause.{differs}"
+
+
+def what_to_set(
+    facts: EngineFacts, like: Signature, blamed: Sequence[Blamed], advice: Sequence[Advice],
+    remarks: Sequence[Finding], hurts: Finding | None,
+) -> str:  # fmt: skip
+    """The setting that removes the mismatch, or that none is needed. Sentences; "" where that is unknown.
+
+    Args:
+        advice: what the run's framework can set, what fits best first.
+        hurts: the finding that the engine differs, with its remedy.
+    """
+    if facts.verdict is EngineVerdict.CANNOT_TELL:
+        return ""
+    found, settings = _found(facts, like, remarks), " and ".join(each.remedy for each in blamed)
+    if facts.verdict is EngineVerdict.DOES_NOT:
+        size = facts.effects[0]
+        said = f"Nothing: the mismatch is {_rounded(size.value / size.limit)} of its limit."
+        more = found.do if found else f"To remove it: {settings}." if settings else ""
+        return f"{said} {more}".strip()
+    if found is None and settings:
+        return f"{settings}."
+    removing = next((one for one in advice if one.against is like.like), None)
+    if found is None and removing is not None:
+        return f"{removing.setting}: {removing.effect}."
+    do = next((one.do for one in (found, hurts) if one is not None), "")
+    correcting = next((one for one in advice if one.purpose is Purpose.CORRECT), None)
+    if correcting is None:
+        return do
+    return f"{do} Until then set {correcting.setting}: {correcting.effect}.".strip()
+
+
+def beside_the_update(facts: EngineFacts) -> str:
+    """Why a mismatch that is larger than the update is harmless all the same. A sentence, or none."""
+    bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
+    if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
+        return ""
+    times = number(facts.mean / facts.update, digits=2)
+    return (
+        f"The mismatch is {times} × the update ({tv_text(facts.update)}), yet moves "
+        f"the surrogate by {_rounded(bias.value)} of an update's gain (limit {percent(bias.limit)})."
+    )
+
+
+def against_limits(facts: EngineFacts) -> str:
+    """Each effect as a share of its limit, in a few words."""
+    judged = [effect for effect in facts.effects if effect.exceeded or effect.value <= effect.limit]
+    shares = [(effect.kind.value, effect.value / effect.limit) for effect in judged]
+    told = (f"{name} {_rounded(share) if share <= 1 else number(share, digits=2) + ' ×'}" for name, share in shares)
+    return f"{', '.join(told)} of the limit" if shares else ""
+
+
+def _rounded(share: float) -> str:
+    """In percent, without a decimal where that is no digit of a small share."""
+    return percent(round(share, 2) if 0.01 <= share <= 0.99 else share)
 
 
 def sits(remarks: Sequence[Finding]) -> str:
@@ -140,24 +236,21 @@ def sits(remarks: Sequence[Finding]) -> str:
     return placed.why
 
 
-def equal(measured: Measured) -> str:
-    """How many tokens both engines give the very same log-probability."""
-    return f"{percent(measured.equal)} of the tokens have the very same log-probability in both engines."
-
-
 def over_the_steps(facts: EngineFacts) -> str:
-    """Since when the engine's part is what it is. A sentence."""
+    """Since when the mismatch is what it is, or on what it is known. A sentence."""
     if not facts.n_known:
-        return "The engine's part is not known; this is the rest of the path."
+        return "The engine mismatch is not known; this is the rest of the path."
     if (shift := facts.shift) is not None:
         limit, verb = facts.effects[0].limit, "rises" if shift.after > shift.before else "falls"
         until = f"step {shift.first - 1}" if shift.first == shift.last else f"steps {shift.first - 1}–{shift.last - 1}"
         return (
-            f"The engine's part is {number(shift.before, digits=2)} until {until}, then {verb} to "
+            f"The mismatch is {number(shift.before, digits=2)} until {until}, then {verb} to "
             f"{number(shift.after, digits=2)}, {number(shift.after / limit, digits=2)} × the limit."
         )
     if abs(facts.trend) > 0.5:
-        return f"The engine's part {'rises' if facts.trend > 0 else 'falls'} over the run."
+        return f"The mismatch {'rises' if facts.trend > 0 else 'falls'} over the run."
     if facts.n_known >= LEAST:
-        return "The engine's part has no lasting change."
-    return f"The engine's part is {tv_text(facts.mean)} on average."
+        return "The mismatch has no lasting change."
+    if facts.fresh_only and facts.n_known < facts.n_steps:
+        return "Dots: steps on data of the policy's own version, which alone show the mismatch."
+    return f"The mismatch is {tv_text(facts.mean)} on average."

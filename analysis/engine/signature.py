@@ -30,6 +30,9 @@ class Signature:
     """The temperature, the mean ratio of a truncation, else mean |Δ log-prob| over mean 1 - p: nats of a logit."""
     vanishes: bool | None = None
     """Whether the difference vanishes as p -> 1; None: too few strata to say."""
+    rest: float = nan
+    """Of a truncation: the share of the distance that it cannot make, mean (e^x - 1)+ over mean (1 - e^x)+, x the
+    log-ratio: truncation moves all ratios down by the mass that was kept."""
 
 
 def engine_signature(measured: Measured, found: Where | None, remarks: Sequence[Finding]) -> Signature:
@@ -44,7 +47,8 @@ def engine_signature(measured: Measured, found: Where | None, remarks: Sequence[
         for remark in remarks:
             if remark.rule == check and remark.outcome is Outcome.FOUND:
                 number = next((one.value for one in remark.numbers if one.label == label), nan)
-                return Signature(like, number, vanishes)
+                rest = (measured.tv + measured.mean_ratio - 1) / measured.tv if like is Like.TRUNCATION else nan
+                return Signature(like, number, vanishes, rest)
     if vanishes and not one_sided:
         return Signature(Like.ROUNDING if measured.tv <= HEALTHY_TV else Like.WEIGHTS, level, vanishes)
     return Signature(Like.UNKNOWN, level, vanishes)

@@ -250,13 +250,20 @@ ENGINE_DEFAULTS = {"temperature": 1.0, "dtype": "float32", **TRUNCATION}
 
 
 def unusual(sampler: Mapping[str, Any], usual: Mapping[str, object] = MappingProxyType(ENGINE_DEFAULTS)) -> str:
-    """The sampler's settings that are not the usual ones, "dtype int8, top_p 0.95"; empty when there are none.
+    """The sampler's settings that are not the usual ones, "dtype int8, top_p 0.95"; empty when there are none."""
+    return ", ".join(f"{key} {value}" for key, value in unusual_settings(sampler, usual).items())
+
+
+def unusual_settings(
+    sampler: Mapping[str, Any], usual: Mapping[str, object] = MappingProxyType(ENGINE_DEFAULTS)
+) -> dict[str, Any]:
+    """The sampler's settings that are not the usual ones; "same" is the trainer's, as the built-in trainer writes it.
 
     They end up in a page's text, so that only numbers and plain words of a log are let through.
     """
     found = {key: sampler.get(key, value) for key, value in usual.items()}
-    return ", ".join(
-        f"{key} {value}"
+    return {
+        key: value
         for key, value in found.items()
-        if value not in (usual[key], None, -1) and (isinstance(value, int | float) or str(value).isalnum())
-    )
+        if value not in (usual[key], None, -1, "same") and (isinstance(value, int | float) or str(value).isalnum())
+    }

@@ -7,6 +7,7 @@ The releases and files that were read are those of `analysis.frameworks.sources`
 packages that are installed.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -172,6 +173,13 @@ def remedies(key: str, like: Like = Like.UNKNOWN) -> tuple[Advice, ...]:
         one for one in REMEDIES.get(key, ()) if not known or one.purpose is not Purpose.ALIGN or one.against is like
     ]
     return tuple(sorted(fits, key=lambda one: one.against is not like))
+
+
+def set_to_usual(key: str, name: str) -> str:
+    """The assignment that makes a sampler's setting, such as top_p, the trainer's; "" where none is known."""
+    aligned = (one.setting for one in REMEDIES.get(key, ()) if one.purpose is Purpose.ALIGN)
+    parts = (part for setting in aligned for part in re.split(r",?\s+", setting))
+    return next((part for part in parts if re.search(rf"(^|\.){re.escape(name)}=", part)), "")
 
 
 def to_log(key: str) -> str:

@@ -12,7 +12,12 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.theme import Mode
 
 _COLOURS = {Cause.AGE: theme.CURRENT, Cause.ENGINE_OR_AGE: theme.CURRENT, Cause.UPDATE: theme.NEW}
-_WORDS = {Cause.ENGINE: "engine", Cause.AGE: "age", Cause.ENGINE_OR_AGE: "engine and age", Cause.UPDATE: "update"}
+_WORDS = {
+    Cause.ENGINE: "engine mismatch",
+    Cause.AGE: "age",
+    Cause.ENGINE_OR_AGE: "engine mismatch with age",
+    Cause.UPDATE: "update",
+}
 
 
 def word(cause: Cause) -> str:
@@ -43,7 +48,7 @@ def parts(
                       marks=cause is Cause.ENGINE and bool(sparse))  # fmt: skip
     largest = max((float(values.max()) for values in series.values() if values.notna().any()), default=0.0)
     if Cause.ENGINE in series and largest > limit / 4:
-        base.add_threshold(fig, limit, f"engine's<br>limit {limit:.3g}", mode)
+        base.add_threshold(fig, limit, f"limit of the<br>mismatch {limit:.3g}", mode)
     fig.update_yaxes(rangemode="tozero")
     index = next(iter(series.values())).index if series else pd.Index([], dtype=int)
     return base.set_steps(fig, steps, index)

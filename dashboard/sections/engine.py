@@ -7,7 +7,9 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.log import log_is_broken
+from ratioscope.analysis.diagnosis.support import engine_differs
 from ratioscope.analysis.engine import sentences
+from ratioscope.analysis.engine.blamed import Blamed, blamed_settings
 from ratioscope.analysis.engine.measured import MEASURED_TOKENS, Measured, measure_engine
 from ratioscope.analysis.engine.signature import Signature, engine_signature
 from ratioscope.analysis.engine.verdict import (
@@ -19,12 +21,22 @@ from ratioscope.analysis.engine.verdict import (
     missing_columns,
 )
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_differs
-from ratioscope.analysis.findings.facts import STALENESS, Cause, parts_by_step
+from ratioscope.analysis.findings.facts import Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.findings.setup import setup_of
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.naming import written_by
-from ratioscope.analysis.frameworks.remedies import REMEDIES, Advice, Like, framework_of, remedies, title_of
+from ratioscope.analysis.frameworks.remedies import (
+    REMEDIES,
+    Advice,
+    Like,
+    Purpose,
+    framework_of,
+    remedies,
+    title_of,
+    to_log,
+)
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
@@ -77,6 +89,33 @@ def answer(subject: Subject) -> str:
     return sentences.answer(facts(subject), like(subject), subject.log, own_framework(subject))
 
 
+def blamed(subject: Subject) -> tuple[Blamed, ...]:
+    """The stated settings that make it."""
+    signs = like(subject)
+    return blamed_settings(subject.opened.run.manifest, signs.like, own_framework(subject)) if signs else ()
+
+
+def first_lines(subject: Subject) -> list[Piece]:
+    """Below the answer: where it comes from, where it sits, what to set, and its number by the framework's name."""
+    found, signs, settings = facts(subject), like(subject), blamed(subject)
+    lines = {"Logged as:": as_logged(subject)}
+    if signs is not None and not found.broken:
+        there = signs.like is not Like.NOTHING
+        lines = {
+            "Cause:": sentences.cause(found, signs, settings, subject.opened.remarks) if there else "",
+            "Where:": sentences.sits_mostly(subject.opened.remarks) if there else "",
+            "What to set:": sentences.what_to_set(
+                found,
+                signs,
+                settings,
+                advice(subject, own_framework(subject)),
+                subject.opened.remarks,
+                next((one for one in subject.opened.findings if one.rule == engine_differs.name), None),
+            ),
+        } | lines
+    return [Paragraph(text, lead=lead) for lead, text in lines.items() if text]
+
+
 def parts(subject: Subject) -> list[Piece]:
     """The engine's part of the path beside age and update, over the steps; without the engine's, what there is."""
     found = facts(subject)
@@ -91,12 +130,12 @@ def parts(subject: Subject) -> list[Piece]:
     order = [cause for cause in Cause if cause in of]
     series = {cause: of[cause] for cause in order}
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
-    others = [figures.word(cause) for cause in order if cause is not Cause.ENGINE]
-    title = f"The engine beside {' and '.join(others)}" if Cause.ENGINE in of and others else "The path, part by part"
-    said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
-    said = " ".join(filter(None, (said, as_logged(subject))))
+    title = f"{capital(listed([figures.word(cause) for cause in order]))}, step by step"
+    said = [sentences.beside_the_update(found)]
+    if found.shift is None:  # else the answer says it
+        said.append(sentences.over_the_steps(found))
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
-    return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
+    return [chart(subject.mode, "engine-parts", title, draw, " ".join(filter(None, said)), data, by_step=True)]
 
 
 def as_logged(subject: Subject) -> str:
@@ -106,17 +145,21 @@ def as_logged(subject: Subject) -> str:
     row = next((row for row in rows if row.same and row.ours in _MISMATCH_KL and values[row.ours].notna().any()), None)
     if row is None:
         return ""
-    median = number(float(values[row.ours].median()), digits=2)
-    return f"{title_of(framework)} logs it as {row.name}: {median} in the median step."
+    mean = number(float(values[row.ours].mean()), digits=2)
+    age = "" if subject.facts.fresh else ", with the age of the data in it"
+    return f"{row.name} in {title_of(framework)}, mean {mean} over the steps{age}."
 
 
 _MISMATCH_KL = ("kl_k3", "kl_k1")
 
 
-def repeats_staleness(subject: Subject) -> bool:
-    """Whether staleness is the engine's part alone: no batch is old, so that both are one number."""
+def is_all_staleness(subject: Subject) -> bool:
+    """Whether ratios differ from 1 by the engine alone: no batch is old."""
     return subject.facts.fresh and subject.facts.engine_in_ratios
 
+
+_OF_RATIOS = ("kl_k3", "ratio_mean")
+"""Metrics of the ratios, which are the engine's where nothing else is in them."""
 
 _EFFECTS = {
     EffectKind.SIZE: "Total variation, same weights",
@@ -171,13 +214,15 @@ def places(subject: Subject) -> list[Piece]:
         RatioscopeError: a file vanished while it was read.
     """
     found = placed(subject) if differs(subject) else None
-    if found is None or not found.holdings:  # of a single token there is nothing to divide
+    # Of a single token there is nothing to divide; a dimension of which half takes all tokens says nothing.
+    holdings = [holding for holding in found.holdings if holding.share_of_tokens < 1] if found else []
+    if found is None or not holdings:
         return []
     rows = pd.DataFrame(
         [
             {"words": holding.words, "share_of_distance": holding.share_of_distance,
              "share_expected": holding.share_expected}
-            for holding in sorted(found.holdings, key=lambda each: -each.lift)
+            for holding in sorted(holdings, key=lambda each: -each.lift)
         ]
     )  # fmt: skip
     title = f"Where half of it sits, {subject.window(MEASURED_TOKENS).words}"
@@ -212,7 +257,7 @@ def kind(subject: Subject) -> list[Piece]:
     if found is None or signs is None or not len(found.of("probability")):
         return []
     rows = found.of("probability")
-    said = sentences.looks_like(signs)
+    said = sentences.looks_like(signs, blamed(subject))
     return [
         chart(subject.mode, "engine-kind", "Its size against the probability of the token",
               partial(figures.against_probability, rows), said, rows)
@@ -262,17 +307,42 @@ def _has_effects(subject: Subject) -> bool:
 
 def _is_like(subject: Subject) -> str:
     signs = like(subject)
-    return signs.like.value if signs else ""
+    if signs is None:
+        return ""
+    if signs.like is Like.TRUNCATION:
+        return f"{signs.like.value}, {percent(signs.number)} of the probability kept"
+    unit = "× the trainer's" if signs.like is Like.TEMPERATURE else "nats of a logit"
+    return (
+        f"{signs.like.value}, {number(signs.number, digits=2)} {unit}" if isfinite(signs.number) else signs.like.value
+    )
+
+
+def _first_setting(subject: Subject) -> str:
+    """The framework with the setting that it comes down to."""
+    framework, signs, found = own_framework(subject), like(subject), facts(subject)
+    settings = [each.remedy for each in blamed(subject)] or [to_log(framework)] * bool(found.missing)
+    if not any(settings) and signs is not None and not found.broken:
+        fits = [
+            one for one in advice(subject, framework) if one.against is signs.like or one.purpose is Purpose.CORRECT
+        ]
+        settings = [one.setting for one in fits[:1]]
+    return ": ".join(filter(None, (title_of(framework), " and ".join(settings))))
+
+
+def _can_differ(subject: Subject) -> bool:
+    """Whether there is something to set: not for engines that agree."""
+    signs = like(subject)
+    return _has_steps(subject) and (signs is None or signs.like is not Like.NOTHING)
 
 
 PAGE = Page(
     "engine", "Engine", "Is the engine mismatch hurting?", 50, ":material/sync_problem:",
     answer=answer,
     slow=True,
-    main=lambda subject: parts(subject) if _has_steps(subject) else [],
+    main=lambda subject: [*first_lines(subject), *parts(subject)] if _has_steps(subject) else [],
     caption="below",
-    tiles=("kl_k3", STALENESS, "u_k", "ratio_mean"),
-    without=lambda subject: [STALENESS] * (_has_steps(subject) and repeats_staleness(subject)),
+    tiles=_OF_RATIOS,
+    without=lambda subject: [] if _has_steps(subject) and is_all_staleness(subject) else _OF_RATIOS,
     parts=[
         Part(
             "where", "Where it sits", places, lambda subject: sentences.sits(subject.opened.remarks),
@@ -280,18 +350,18 @@ PAGE = Page(
         ),
         Part("kind", "What it is like", kind, _is_like, when=_differs, icon=":material/fingerprint:", height=300),
         Part(
-            "effects", "What it does", effects, "size, variance, clip, bias, each against its limit",
+            "effects", "What it does", effects, lambda subject: sentences.against_limits(facts(subject)),
             when=_has_effects,
         ),
         Part(
-            "remedy", "What to set", "remedy", lambda subject: title_of(own_framework(subject)),
-            when=lambda subject: _has_steps(subject) and bool(own_framework(subject)),
+            "remedy", "What to set", "remedy", _first_setting,
+            when=lambda subject: _can_differ(subject) and bool(own_framework(subject)),
             opened=lambda subject: facts(subject).verdict is EngineVerdict.HURTS,
         ),
         Part(
             "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "What to set",
-            "others", lambda subject: ", ".join(map(title_of, frameworks(subject))), when=_has_steps,
+            "others", lambda subject: ", ".join(map(title_of, frameworks(subject))), when=_can_differ,
         ),
     ],
-    report=[parts, effects, places, kind, own_remedy],
+    report=[first_lines, parts, effects, places, kind, own_remedy],
 )  # fmt: skip

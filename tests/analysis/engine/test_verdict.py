@@ -22,6 +22,9 @@ from ratioscope.analysis.findings.setup import UNKNOWN
 from ratioscope.analysis.frameworks.remedies import Like
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard.sections.engine import first_lines, like
+from ratioscope.dashboard.sections.model import Paragraph
+from ratioscope.dashboard.sections.subject import Subject
 from tests.making.engines import engine_steps
 from tests.making.runs import write_run
 
@@ -57,6 +60,44 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
     assert finding.severity is Severity.WARNING
     undecided = engine_facts(opened.summary, opened.facts(), measured, UNKNOWN, broken=True)
     assert undecided.verdict is EngineVerdict.CANNOT_TELL and "broken" in answer(undecided, signs, logged(opened.run))
+
+
+@pytest.mark.parametrize(
+    ("framework", "sampler", "kind", "cause", "remedy"),
+    [
+        ("verl", {"top_p": 0.9, "top_k": -1}, "top_p", "of the mismatch comes from top_p 0.9, which kept",
+         "actor_rollout_ref.rollout.top_p=1 (0.9 now)."),
+        ("slime", {"top_p": 0.9}, "top_p", "(90% at least)", "top_p=1.0 (0.9 now)."),
+        ("TRL", {"temperature": 1.2}, "temperature", "at 1.2 × the trainer's (temperature 1.2 is stated)",
+         "vllm serve --logprobs-mode processed_logprobs (temperature 1.2 now)."),
+        ("verl", {"dtype": "int8"}, "noise", "weights made coarser by dtype int8", "dtype=float32 (int8 now)."),
+        ("verl", {"dtype": "same"}, "noise", "other weights, or coarser ones", "rollout_is=token"),
+        ("", {"top_p": 1.0}, "top_p", "looks like truncation", "sample without truncation"),
+    ],
+)  # fmt: skip
+def test_the_first_lines_name_the_setting(
+    tmp_path: Path, framework: str, sampler: dict[str, object], kind: str, cause: str, remedy: str
+) -> None:
+    """In the words of the run's framework where it has some; a setting that leaves no sign is not blamed."""
+    size = {"top_p": 0.9, "temperature": 1.2, "noise": 0.2}[kind]
+    write_run(tmp_path / "run", list(engine_steps(kind, size)), source={"framework": framework}, sampler=sampler)
+    subject = Subject(open_folder(tmp_path / "run"))
+    said = {line.lead: line.text for line in first_lines(subject) if isinstance(line, Paragraph)}
+    assert cause in said["Cause:"] and remedy in said["What to set:"]
+    b, t = (
+        subject.opened.run.read("tokens")[name].to_numpy(float) for name in ("logp_behavior", "logp_behavior_train")
+    )
+    ratio, signs = np.exp(t - b), like(subject)
+    assert signs is not None
+    if signs.like is Like.TRUNCATION:
+        other = np.maximum(ratio - 1, 0).mean() / np.maximum(1 - ratio, 0).mean()
+        assert signs.rest == pytest.approx(other, abs=1e-6)
+
+
+def test_engines_that_agree_need_no_setting(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", list(engine_steps("noise", 0.0)), producer={"name": "ratioscope trainer"})
+    (line,) = first_lines(Subject(open_folder(tmp_path / "run")))
+    assert isinstance(line, Paragraph) and line.text.startswith("Nothing: the mismatch is")
 
 
 def test_numbers_are_those_of_an_independent_computation(tmp_path: Path) -> None:
