@@ -5,7 +5,7 @@ align(members, "eval_accuracy", by="tokens").frame               # or by="step",
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
 curves(groups, "reward", "tokens", "iqm", window=3)              # what a chart shows: smoothed, aggregated, with bands
 found = standing(groups, "eval_accuracy")                        # a row a setting, a contrast a pair, judged together
-standing_words(found).sentences                                       # best, alike, undecided, worse
+standing_words(found).sentences                                       # best, alike, not significant, worse
 found.contrast(0, 1).over_seeds                                  # setting 0 minus setting 1, with its interval
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 component_differences(groups)                                    # which parts of the algorithms differ
@@ -41,7 +41,6 @@ from ratioscope.analysis.compare.sentences import (
     StandingWords,
     in_these_runs,
     rank_words,
-    row_words,
     standing_words,
     with_other_seeds,
 )
@@ -102,7 +101,6 @@ __all__ = [
     "prompt_rewards",
     "rank_words",
     "report",
-    "row_words",
     "schedule_words",
     "seeds_needed",
     "short_names",

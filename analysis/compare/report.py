@@ -91,8 +91,9 @@ class ComparisonReport:
 
     def table(self) -> tuple[tuple[str, ...], ...]:
         """Head and a row for each setting, best first; a schedule has a row of its own. Empty columns are left out."""
-        found, share, called = self.standing, CATALOGUE[self.standing.metric].share, rank_words(self.standing.metric)
-        rows = [("", "mean", "95%", "seeds", "group", "to the best")]
+        found, share, called = self.standing, CATALOGUE[self.standing.metric].share, rank_words(self.standing)
+        mean = "mean" if max(len(row.seeds) for row in found.rows) > 1 else "end"
+        rows = [("", mean, "95%", "seeds", "group", "to the best")]
         for group in found.groups:
             rows += [(one_line(group.schedule), "", "", "", "", "")] if group.schedule else []
             for row in group.rows:

@@ -1,7 +1,7 @@
 """What a comparison comes to in words: who leads, what is not known, what two settings say against each other.
 
 told = standing_words(standing(settings, "eval_accuracy"))
-told.sentences      # ("Best: grpo (92%, 2 seeds).", "Within 5 points: gspo.", "Undecided: opmd.", "Worse: reinforce.")
+told.sentences      # ("Best: grpo (92%, 3 seeds).", "Within 5 points: gspo.", "Worse: reinforce.")
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from ratioscope.analysis.compare.standing import (
     Contrast,
     Rank,
     SettingGroup,
-    SettingRow,
     Standing,
     short_names,
 )
@@ -45,7 +44,7 @@ class StandingWords:
     """Where settings stand, in words."""
 
     sentences: tuple[str, ...]
-    """Best, alike, undecided, worse; of several schedules one each."""
+    """Best, alike, no significant difference, worse; of several schedules one each."""
     several: bool
     """Whether each sentence is of a schedule of its own."""
     collapsed: str
@@ -82,19 +81,16 @@ def best_word(metric: str) -> str:
     return "Best" if CATALOGUE[metric].better in ("higher", "lower") else "Highest"
 
 
-def rank_words(metric: str) -> dict[Rank, str]:
-    """What the groups of settings are called, in the order in which they are told."""
-    worse = "worse" if best_word(metric) == "Best" else "lower"
+def rank_words(found: Standing) -> dict[Rank, str]:
+    """What the groups of settings are called, in the order in which they are told. Worse are those of which more seeds
+    would be; of too few seeds it is known where their ends lie."""
+    metric = found.metric
+    lower = "higher" if CATALOGUE[metric].better == "lower" else "lower"
     return {
         Rank.BEST: best_word(metric).lower(), Rank.ALIKE: f"within {margin_words(metric)}",
-        Rank.UNDECIDED: "undecided", Rank.WORSE: worse, Rank.UNKNOWN: "cannot tell",
+        Rank.UNDECIDED: "not significant", Rank.UNKNOWN: "cannot tell",
+        Rank.WORSE: "worse" if found.by_seeds and best_word(metric) == "Best" else lower,
     }  # fmt: skip
-
-
-def row_words(row: SettingRow, metric: str) -> str:
-    """How a setting stands to the best, in a row of its own; of an undecided one with the number of its seeds."""
-    word = rank_words(metric)[row.rank] if row.rank else ""
-    return f"{word}, {_seeds(len(row.seeds))}" if row.rank is Rank.UNDECIDED else word
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
@@ -110,7 +106,7 @@ def _of_group(found: Standing, group: SettingGroup) -> list[str]:
 
 
 def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
-    """Best, alike, undecided, worse, not to be tested; each in a few words.
+    """Best, alike, not significant, not to be tested, worse; each in a few words.
 
     Args:
         most: names of each kind; 0: their number.
@@ -123,10 +119,16 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     if first.rank is Rank.UNKNOWN:
         reason = next((noise.reason for row in group.rows if (noise := found.noise[row.place]).reason), "no noise")
         return [*told, f"cannot tell whether the settings differ: {reason}"]
-    for rank, words in rank_words(metric).items():
+    said = rank_words(found)
+    if len(found.ranked) == 1:  # several sentences have room for two words each
+        said[Rank.UNDECIDED] = "no significant difference"
+        said[Rank.WORSE] += "" if found.by_seeds else " in these runs"
+    for rank, words in said.items():
         rows = [row for row in others if row.rank is rank]
         if len(rows) == len(others) > most > 0 and isfinite(rows[-1].value):
             told.append(f"{words}: all {len(rows)} others (to {_value(metric, rows[-1].value)})")
+        elif len(rows) == 1 and rank is Rank.WORSE and isfinite(rows[0].value):
+            told.append(f"{words}: {rows[0].name} ({_value(metric, rows[0].value)})")
         elif rows:
             few = most or (1 if len(rows) == 1 else 0)
             told.append(f"{words}: {some([row.name for row in rows], most=few) if few else len(rows)}")

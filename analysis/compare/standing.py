@@ -62,7 +62,8 @@ class Contrast:
     """Of these runs, with the noise of their prompts."""
     over_seeds: Difference
     differs_here: bool | None = None
-    """Whether these runs differ, all pairs judged together (Holm); None: not tested, or of different groups."""
+    """Whether these runs differ: on their prompts, all pairs judged together (Holm), and whichever evaluation of the
+    end is the last; None: not tested, or of different groups."""
     differs_over_seeds: bool | None = None
     """Whether they differ by more than the spread of the seeds, likewise."""
 
@@ -199,7 +200,9 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
     blocks = _blocks(settings, named, order)
     pairs = [pair for block in blocks.values() for pair in combinations(block, 2)]
     unjudged = [_contrast(settings, metric, values, noise, pair) for pair in pairs]
-    here = _judged([each.here.p_value for each in unjudged])
+    here = _judged([each.here.p_prompts for each in unjudged])
+    # Besides, the pair's own interval leaves out 0: the evaluations do not swing across each other.
+    here = [known and each.here.differs for known, each in zip(here, unjudged, strict=True)]
     seeds = _judged([each.over_seeds.p_value for each in unjudged])
     by_seeds = any(differs is not None for differs in seeds) and (
         all(len(values[place]) >= FEWEST_SEEDS for pair in pairs for place in pair)

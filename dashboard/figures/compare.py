@@ -16,7 +16,6 @@ from ratioscope.analysis.compare import (
     SettingCurve,
     SettingGroup,
     SettingRow,
-    row_words,
 )
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
@@ -135,6 +134,7 @@ def dot_plot(
     metric: str,
     mode: Mode,
     *,
+    called: Mapping[Rank, str] = MappingProxyType({}),
     colours: Mapping[int, str] = MappingProxyType({}),
     baseline: str = "",
     lines: Collection[int] = (),
@@ -143,6 +143,7 @@ def dot_plot(
     """A row a setting, best first: seeds as circles, mean and interval; at its end how it stands to the best.
 
     Args:
+        called: the words of the ranks (`rank_words`).
         colours: of settings by their places, those of their curves; others are grey.
         baseline: a setting's name.
         lines: its places among the settings, one under each schedule, whose means are drawn as lines.
@@ -163,7 +164,7 @@ def dot_plot(
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
     ends = {
-        at: (metric_value(metric, row.value, *row.interval), row_words(row, metric),
+        at: (metric_value(metric, row.value, *row.interval), called.get(row.rank, "") if row.rank else "",
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip
@@ -209,8 +210,7 @@ def dot_plot(
 
 def _marks(rows: Sequence[SettingRow], baseline: str) -> str:
     """What is drawn, mark by mark."""
-    told = ["● mean"]
-    told += ["○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
+    told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else ["● end"]
     told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
     told += [f"┄ {base.plotly_text(_cut(baseline))}"] if baseline else []
     return "&nbsp;&nbsp; ".join(told)

@@ -98,7 +98,7 @@ def _named(at: AppTest) -> list[str]:
 def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) -> None:
     assert _named(page) == ["grpo", "reinforce"]
     said = sentences(page).replace("\\", "")
-    assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce." in said
+    assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce (" in said
     assert "other seeds may change" not in said  # four are enough
     assert "Bars: 95% over seeds (t)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
@@ -115,7 +115,7 @@ def test_the_ranking_is_a_table_on_demand(on_demand: AppTest) -> None:
 def test_one_run_alone_is_drawn_without_a_band_or_a_difference(two: list[str]) -> None:
     at = visit("compare", run=two[0])
     assert "nothing to compare yet" in sentences(at)
-    assert "one seed, no band" in sentences(at)
+    assert "One seed: no band." in sentences(at)
     assert _named(at) == ["grpo"]
     assert "a" not in {box.key for box in at.selectbox}
 

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
-from ratioscope.analysis.compare import Member, Setting, curves, difference_over, standing
+from ratioscope.analysis.compare import Member, Rank, Setting, curves, difference_over, standing
 from ratioscope.analysis.compare import grouped_settings as grouped
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
@@ -288,7 +288,12 @@ CASES: tuple[Case, ...] = (
     Case(
         "compare.dot_plot",
         lambda m, mode, steps: comparison.dot_plot(
-            standing(m.settings, "reward").groups, "reward", mode, baseline=HOSTILE, lines=(0,)
+            standing(m.settings, "reward").groups,
+            "reward",
+            mode,
+            called={Rank.BEST: HOSTILE},
+            baseline=HOSTILE,
+            lines=(0,),
         ),
         over_steps=False,
     ),

@@ -11,7 +11,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
 from ratioscope.dashboard.formats import metric_value
-from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import chart
 from ratioscope.dashboard.theme import Mode
@@ -21,10 +21,13 @@ MOST_COLOURED = 8
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
-def heading(measure: ComparedMeasure) -> str:
+def heading(comparison: Comparison) -> str:
     """What curves show."""
-    words = f"{CATALOGUE[measure.metric].title}, {_OVER_SEEDS[measure.statistic]}"
-    return words if measure.window == 1 else f"{words}, running mean over {measure.window} logged values"
+    measure = comparison.measure
+    several = any(len({member.unit for member in setting.members}) > 1 for setting in comparison.settings)
+    running = f"running mean over {measure.window} logged values" if measure.window > 1 else ""
+    title = CATALOGUE[measure.metric].title
+    return ", ".join(filter(None, (title, _OVER_SEEDS[measure.statistic] if several else "", running)))
 
 
 def span(comparison: Comparison) -> str:
@@ -43,7 +46,8 @@ def legend(comparison: Comparison, look: Look) -> str:
     """What bands and thin lines are, and whether lines look alike."""
     found = comparison.curves
     seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
-    said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, seeds)))}."]
+    several = [number for number in seeds if number > 1]
+    said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, several)))}."] if several else ["One seed: no band."]
     if comparison.measure.window > 1:
         said.append("Thin lines: logged values, without the running mean.")
     drawn = [
@@ -93,7 +97,7 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     return [
         chart(
             comparison.mode, f"compare-{number_of}",
-            heading(measure) if len(facets) == 1 else f"{look.facet} = {value}" if "." in look.facet else value,
+            heading(comparison) if len(facets) == 1 else f"{look.facet} = {value}" if "." in look.facet else value,
             partial(
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
@@ -122,7 +126,7 @@ def multiples(comparison: Comparison, takeaway: str, shown: Mapping[int, Style] 
 
     said, data = f"{takeaway} {legend(comparison, Look())}", _numbers(comparison, range(len(comparison.settings)))
     key = f"compare-{measure.metric}"
-    return chart(comparison.mode, key, heading(measure), draw, said, data, (measure.metric,))
+    return chart(comparison.mode, key, heading(comparison), draw, said, data, (measure.metric,))
 
 
 def _numbers(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:

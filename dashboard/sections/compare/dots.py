@@ -4,7 +4,7 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import Rank, rank_words, unnamed_values
+from ratioscope.analysis.compare import rank_words, unnamed_values
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare.baseline import compared_with
@@ -35,7 +35,8 @@ def dots(
         f", best {len(found.rows) - left} of {len(found.rows)} settings" if left else ""
     )
     draw = partial(
-        figures.dot_plot, found.groups, metric, baseline=comparison.settings[baseline or 0].variant if lines else "",
+        figures.dot_plot, found.groups, metric, called=rank_words(found),
+        baseline=comparison.settings[baseline or 0].variant if lines else "",
         colours={place: style.colour for place, style in looks(comparison, look).items()}, lines=lines, most=most,
     )  # fmt: skip
     return chart(comparison.mode, key, title, draw, _marks(comparison), _numbers(comparison), (metric,))
@@ -48,12 +49,9 @@ def left_out(comparison: Comparison, most: int = figures.MOST_ROWS) -> int:
 
 
 def _marks(comparison: Comparison) -> str:
-    """What bars are, what is left undecided, and what settings have that do not name it."""
+    """What bars are, and what settings have that do not name it."""
     found, words = comparison.standing, comparison.words
     told = [f"Bars: {words.basis}."] if words.basis else []
-    if any(row.rank is Rank.UNDECIDED for row in found.rows):
-        pairs = f" after correction for {len(found.contrasts)} pairs (Holm)" if len(found.contrasts) > 1 else ""
-        told.append(f"Undecided: no significant difference{pairs}{'; bars are not corrected' if pairs else ''}.")
     if unnamed := unnamed_values(found.settings):
         told.append(f"Unless named: {unnamed}.")
     return " ".join(filter(None, (*told, words.where)))
@@ -61,7 +59,7 @@ def _marks(comparison: Comparison) -> str:
 
 def _numbers(comparison: Comparison) -> pd.DataFrame:
     """A row a setting and seed."""
-    metric, names, called = comparison.measure.metric, comparison.labels, rank_words(comparison.measure.metric)
+    metric, names, called = comparison.measure.metric, comparison.labels, rank_words(comparison.standing)
     rows = [
         {"setting": names[row.place], "seed": str(seed), metric: float(value), "mean": row.value,
          "low": row.interval.low, "high": row.interval.high, "group": row.letters,

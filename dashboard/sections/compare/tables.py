@@ -60,7 +60,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
     Args:
         against: of settings by their places those that they are held against; None: the best of their group.
     """
-    metric, found, called = comparison.measure.metric, comparison.standing, rank_words(comparison.measure.metric)
+    metric, found, called = comparison.measure.metric, comparison.standing, rank_words(comparison.standing)
     named = against is not None and len(set(against.values())) > 1
     minus = "the setting in brackets" if named else "the best of the same schedule"
     if against is None:
@@ -71,8 +71,8 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         "Task": "",
         "Setting": "",
         "Schedule": "",
-        "To the best": "All pairs judged together (Holm). Undecided: no significant difference to the best, but one "
-        f"of {margin_words(metric)} is not excluded.",
+        "To the best": "All pairs judged together (Holm). Not significant: also a difference of "
+        f"{margin_words(metric)} is possible.",
         "Group": "Settings of one schedule that share a letter do not differ significantly; all pairs judged together.",
         "Seeds": "Seeds with a value.",
         "Mean": "Over the seeds.",

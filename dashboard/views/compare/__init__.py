@@ -54,10 +54,12 @@ $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else We
 evaluation knows nothing of this.
 
 **Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
-5% (Holm 1979): over seeds where every setting has three or more, else by the noise of these runs. Settings that share
-a letter do not differ significantly. *Within 5 points* (of a metric that is no share, 10%) is a setting of which a
-one-sided test excludes that it is worse than the best by more; these tests are corrected together, too (Holm).
-*Undecided* are the others without a significant difference. Bars hold for each setting by itself and are not corrected.
+5% (Holm 1979). Over seeds, where every setting has three or more: then a setting can be *worse*. Else by the
+evaluation prompts of these runs, where besides the interval of the pair, with its swing, has to leave out 0: then it is
+*lower in these runs*, and other seeds may say otherwise. Settings that share a letter do not differ significantly.
+*Within 5 points* (of a metric that is no share, 10%) is a setting of which a one-sided test excludes that it is worse
+than the best by more; these tests are corrected together, too (Holm). *Not significant* are the others. Bars hold for
+each setting by itself and are not corrected.
 
 **The baseline** is the best setting, until another is chosen.
 

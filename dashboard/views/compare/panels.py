@@ -39,7 +39,7 @@ def panels(comparison: Comparison, look: Look) -> None:
     drawn = curves.lines(comparison, look)
     charts = [chart for chart in curves.panels(comparison, look) if has_content(chart)]
     if len(charts) > 1:  # a single one has it as its title
-        st.markdown(f"## {escape(curves.heading(measure))}")
+        st.markdown(f"## {escape(curves.heading(comparison))}")
     if not curves.names_at_ends(comparison, look):
         _key(drawn)
     across = len(charts) if len(charts) <= MOST_IN_A_ROW else 3

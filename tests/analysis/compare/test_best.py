@@ -25,7 +25,11 @@ def _of(ends: dict[str, list[float]], schedule: str = "on-policy", **fields: obj
 def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> None:
     groups = _of({"a": [0.52], "b": [0.50], "c": [0.30], "d": [0.28], "e": [0.10]})
     found, told = _told(groups)
-    assert told.sentences == ("Best: a (52%, 1 seed).", "Undecided: b.", "Worse: c, d and e.")
+    assert told.sentences == (
+        "Best: a (52%, 1 seed).",
+        "No significant difference: b.",
+        "Lower in these runs: c, d and e.",
+    )
     assert told.caveat == "One seed each: other seeds may change this order; run at least 3."
     assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
@@ -37,7 +41,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
     assert found.by_seeds and not told.caveat
-    assert told.sentences == ("Best: a (51%, 3 seeds).", "Within 5 points: c.", "Worse: b.")
+    assert told.sentences == ("Best: a (51%, 3 seeds).", "Within 5 points: c.", "Worse: b (41%).")
     for row in found.rows:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
@@ -79,7 +83,8 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     ]  # fmt: skip
     found, told = _told(groups)
     assert told.sentences == (
-        "Best under sync_interval = 20: a (50%, 1 seed); worse: b.", "Best offline: b (60%, 1 seed); worse: a.",
+        "Best under sync_interval = 20: a (50%, 1 seed); lower: b (10%).",
+        "Best offline: b (60%, 1 seed); lower: a (20%).",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
     assert [row.name for row in found.groups[2].rows] == ["a, on-policy"]
@@ -103,7 +108,7 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
 
 def test_of_a_metric_without_a_better_way_the_highest_is_named() -> None:
     groups = [setting("a", [1.0, 1.1, 1.2], metric="entropy"), setting("b", [9.0, 9.1, 9.3], metric="entropy")]
-    assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a.")
+    assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a (1.1).")
 
 
 def test_names_are_what_differs() -> None:

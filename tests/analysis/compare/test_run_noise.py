@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from ratioscope.analysis.compare import Member, chosen_metric, grouped_settings, standing, standing_words
+from ratioscope.analysis.compare import Member, Rank, Setting, chosen_metric, grouped_settings, standing, standing_words
 from ratioscope.analysis.compare.alignment import common_end
 from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.standing import letters_of
@@ -105,6 +105,27 @@ def test_of_metrics_of_a_step_the_prompt_groups_are_the_noise() -> None:
 def _with_interval(run: Member) -> Member:
     summary = run.summary
     return replace(run, summary=replace(summary, low=summary.values - 0.06, high=summary.values + 0.06))
+
+
+def test_a_swinging_run_is_lower_than_a_steady_one_and_equal_ones_that_swing_are_not() -> None:
+    """By simulation: of five equal settings whose evaluations swing independently, few pairs are called different."""
+    rng, task = np.random.default_rng(0), {"evaluation_prompts": 512}
+
+    def of(curves: list[list[float]]) -> list[Setting]:
+        named = enumerate("abcdefgh"[: len(curves)])
+        return [Setting(name, name, "s", (member(curves[place], task=task, name=name),)) for place, name in named]
+
+    steady, swinging = [0.93, 0.91, 0.92, 0.92, 0.93], [0.52, 0.82, 0.80, 0.45, 0.27]
+    near = [0.9, 0.92, 0.88, 0.86, 0.9]
+    found = standing(of([[0.5] * 10 + each for each in (steady, near, near, near, swinging)]), "eval_accuracy")
+    assert [row.rank for row in found.rows] == [Rank.BEST, *[Rank.UNDECIDED] * 3, Rank.WORSE]
+    assert standing_words(found).sentences[-1] == "Lower in these runs: e (57%)."
+    wrong = 0
+    for _ in range(40):
+        truths = np.clip(rng.normal(0.6, 0.05, (5, 15)), 0, 1)
+        curves = (rng.binomial(512, truths) / 512).tolist()
+        wrong += any(each.differs_here for each in standing(of(curves), "eval_accuracy").contrasts)
+    assert wrong <= stats.binom.ppf(0.999, 40, 0.05)
 
 
 # Several settings -------------------------------------------------------------------------------------------------
