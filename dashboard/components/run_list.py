@@ -234,8 +234,12 @@ def run_table(
         chosen: rows that are selected when the table is drawn for the first time under this key.
         open_key: where a click on a row's button is found in the session's state.
     """
+    frame = _frame(lines)
+    for name in columns:
+        if name not in frame:
+            frame[name] = _own_column(lines, name)
     selection = st.dataframe(
-        _frame(lines).assign(**{name: _own_column(lines, name) for name in columns if name not in (*_USUAL, *_OTHERS)}),
+        frame,
         key=key,
         hide_index=True,
         on_select="rerun",

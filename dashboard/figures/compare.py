@@ -1,5 +1,7 @@
 """Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
 
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,6 +37,7 @@ _LEGEND_ROW = 29  # pixels of a name below a chart
 _STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
 _LONGEST_NAME, _NARROW_NAME = 44, 56  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
+_PARTS = re.compile(r", | \(|\)")
 _CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 Ends = tuple[float | None, float | None]
@@ -59,7 +62,7 @@ class AxisScale(NamedTuple):
 
 
 def lines(
-    found: Sequence[SettingCurve], colour: str = "algorithm", dash: str = "variant",
+    found: Sequence[SettingCurve], colour: str = "variant", dash: str = "variant",
     looks: Mapping[int, Style] | None = None,
 ) -> list[CurveLine]:  # fmt: skip
     """Curves with the styles that tell them apart: by these attributes (`analysis.compare.attribute`).
@@ -282,11 +285,30 @@ def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def cut_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names that leave room for the plot, cut where they are like another one, or in the middle: where more of them
-    stay different."""
-    around = [name if len(name) <= longest else _around(name, _shared(name, names), longest) for name in names]
-    middle = [_cut(name, longest) for name in names]
-    return max(around, middle, key=lambda cut: len(set(cut)))
+    """Names that leave room for the plot, each different from the others.
+
+    They are cut where they are like another one, or in the middle, where more of them stay different; those that would
+    still be the same keep the parts in which they differ.
+    """
+    known = list(dict.fromkeys(names))
+    around = {name: name if len(name) <= longest else _around(name, _shared(name, known), longest) for name in known}
+    middle = {name: _cut(name, longest) for name in known}
+    cut = max(around, middle, key=lambda each: len({*each.values()}))
+    taken = Counter(cut.values())
+    for name in [name for name in known if taken[cut[name]] > 1]:
+        told = _telling(name, known)
+        tries = (_cut(told, longest), *(f"{_cut(told, longest - 6)} ({number})" for number in range(2, len(known) + 2)))
+        cut[name] = next(text for text in tries if text not in taken)
+        taken[cut[name]] += 1
+    return [cut[name] for name in names]
+
+
+def _telling(name: str, names: Sequence[str]) -> str:
+    """A name without what all names that begin with the same word have."""
+    parts = {other: _PARTS.split(other) for other in names}
+    alike = [own for own in parts.values() if own[0] == parts[name][0]]
+    first, *rest = (part for part in parts[name] if part)
+    return f"{first} ({', '.join(part for part in rest if not all(part in own for own in alike))})"
 
 
 def _shared(name: str, names: Sequence[str]) -> int:

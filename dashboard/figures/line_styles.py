@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 from ratioscope.analysis.compare import NOTHING, Setting, attribute
@@ -22,14 +23,14 @@ class Style(NamedTuple):
     symbol: str
 
 
-def styles(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "variant") -> list[Style]:
+def styles(settings: Sequence[Setting], colour: str = "variant", dash: str = "variant") -> list[Style]:
     """A style for each setting: a colour for each value of one attribute, a dash for each value of the other.
 
     Values beyond the palette take its colours again and beyond the dashes their dashes; what would then look like
     another line gets a marker. Settings with the same values of both look the same: they are not told apart.
     """
     hues, dashes = [attribute(s, colour) for s in settings], [attribute(s, dash) for s in settings]
-    palette = _palette(hues, colour)
+    palette = _palette(settings, colour)
     # A variant is one of an algorithm: its dash tells it from the others of that algorithm.
     owners = [s.algorithm if dash == "variant" else "" for s in settings]
     known: dict[str, dict[str, int]] = {}
@@ -45,7 +46,7 @@ def styles(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "
     return [looks[pair] for pair in zip(hues, dashes, strict=True)]
 
 
-def legend_names(settings: Sequence[Setting], colour: str = "algorithm", dash: str = "variant") -> list[str]:
+def legend_names(settings: Sequence[Setting], colour: str = "variant", dash: str = "variant") -> list[str]:
     """What the legend calls each setting: its values of the attributes that its style shows."""
     keys = [key for key in dict.fromkeys((colour, dash)) if key != NOTHING]
     if "variant" in keys and "algorithm" in keys:
@@ -58,7 +59,13 @@ def _words(setting: Setting, key: str) -> str:
     return f"{key.rpartition('.')[2]} {value}" if "." in key else value
 
 
-def _palette(values: Sequence[str], key: str) -> dict[str, str]:
-    if key == "algorithm":
-        return theme.algorithm_colours(values)
-    return {value: theme.OKABE_ITO[place % len(theme.OKABE_ITO)] for place, value in enumerate(dict.fromkeys(values))}
+def _palette(settings: Sequence[Setting], key: str) -> dict[str, str]:
+    """A colour for each value, as long as there are some: an algorithm, or the first of its variants, has its own."""
+    of = {attribute(setting, key): setting.algorithm for setting in settings}
+    own = theme.algorithm_colours([*of.values()]) if key in ("algorithm", "variant") else {}
+    palette: dict[str, str] = {}
+    for value, algorithm in of.items():
+        if own.get(algorithm) not in (None, *palette.values()):
+            palette[value] = own[algorithm]
+    left = cycle([colour for colour in theme.OKABE_ITO if colour not in palette.values()] or theme.OKABE_ITO)
+    return palette | {value: next(left) for value in of if value not in palette}

@@ -233,3 +233,15 @@ def test_names_of_a_grid_are_cut_so_that_they_stay_different() -> None:
     ]
     cut = cut_apart(names, 44)
     assert len(set(cut)) == 4 and max(map(len, cut)) <= 44
+    grid = [
+        f"grpo (a {a}, temperature 0.7, top_p 0.95, b {b}, kl_coefficient 0.001, weight_decay 0.01, c {c}, lr 1e-6)"
+        for a in range(3)
+        for b in range(3)
+        for c in range(3)
+    ]
+    long = [f"{'x' * 60}{number:03d}{'y' * 60}" for number in range(30)]
+    for names in (grid, long, [*grid, *long], [*grid, grid[0]]):
+        cut = cut_apart(names, 40)
+        assert len(set(zip(names, cut, strict=True))) == len(set(cut)) == len(set(names)), cut
+        assert max(map(len, cut)) <= 40
+    assert cut_apart(grid, 40)[:3] == [f"grpo (a 0, b 0, c {c})" for c in range(3)]

@@ -38,7 +38,7 @@ class ComparedMeasure:
 class Look:
     """How curves are drawn: by what colours, dashes and panels tell settings apart (`analysis.compare.attribute`)."""
 
-    colour: str = "algorithm"
+    colour: str = "variant"
     dash: str = "variant"
     facet: str = "schedule"
     seeds: bool = False

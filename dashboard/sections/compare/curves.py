@@ -14,10 +14,10 @@ from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.model import Chart
 from ratioscope.dashboard.sections.subject import chart
-from ratioscope.dashboard.theme import Mode
+from ratioscope.dashboard.theme import OKABE_ITO, Mode
 
-MOST_COLOURED = 8
-"""Lines in colour: the eye keeps no more colours apart."""
+MOST_COLOURED = len(OKABE_ITO)
+"""Settings in colour: each has one of its own, in all panels."""
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
@@ -59,7 +59,7 @@ def legend(comparison: Comparison, look: Look) -> str:
 
 
 def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
-    """Curves with the styles that tell them apart; of many looks the best eight are in colour."""
+    """Curves with the styles that tell them apart; of many looks the best ones are in colour."""
     return figures.lines(comparison.curves, look.colour, look.dash, looks(comparison, look))
 
 
