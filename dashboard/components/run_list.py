@@ -23,7 +23,7 @@ from ratioscope.dashboard.theme import DARK, LIGHT, Mode
 from ratioscope.dashboard.watching.headlines import Headline
 from ratioscope.inert import one_line
 
-ROW_HEIGHT, MOST_HEIGHT = 36, 542
+ROW_HEIGHT, MOST_HEIGHT, _GROUPS_SHOWN = 36, 542, 8
 
 NOT_READ, NO_FINDING, NO_STEP_YET, CANNOT_BE_READ = "not read yet", "none", "no step yet", "cannot be read"
 
@@ -199,6 +199,7 @@ def group_table(lines: Sequence[RunLine], by: str) -> None:
     for each in lines:
         groups.setdefault(each.grouped_by(by), []).append(each)
     rows = []
+    levels: dict[str, float] = {}
     for name in sorted(groups, key=group_order):
         group = groups[name]
         known = [each.headline for each in group if each.headline and each.headline.level_metric == metric]
@@ -210,10 +211,11 @@ def group_table(lines: Sequence[RunLine], by: str) -> None:
         rows.append({by: name, "Runs": len(group), "Critical": grave[0], "Warning": grave[1], **told,
                      "With a result": len(values)})  # fmt: skip
     what = f", with {CATALOGUE[metric].title.lower()} at their end" if metric else ""
-    st.caption(escape(f"Runs by {by}{what}."))
+    st.caption(escape(f"Runs by {by if by in lines[0].settings else by.lower()}{what}."))
     st.dataframe(
         pd.DataFrame(rows), key="groups", hide_index=True, row_height=ROW_HEIGHT, placeholder="–",
-        height=min(ROW_HEIGHT * (len(rows) + 1) + 2, MOST_HEIGHT // 2), alt=f"{len(rows)} groups of runs by {by}",
+        height=ROW_HEIGHT * (min(len(rows), _GROUPS_SHOWN) + 1) + 2, alt=f"{len(rows)} groups of runs by {by}",
+        column_config={name: st.column_config.TextColumn(alignment="right") for name in levels},
     )  # fmt: skip
 
 
@@ -224,18 +226,21 @@ def group_order(text: str) -> tuple[bool, float, str]:
 
 
 def run_table(
-    lines: Sequence[RunLine], columns: Sequence[str], *, key: str, chosen: Sequence[int], open_key: str, mode: Mode
-) -> list[int]:
+    lines: Sequence[RunLine], columns: Sequence[str], by: str | None = None, *, key: str, chosen: Sequence[int],
+    open_key: str, mode: Mode,
+) -> list[int]:  # fmt: skip
     """Draw the list; returns the places of the chosen rows.
 
     Args:
         columns: of `choosable`, besides the name; none: the usual ones.
+        by: what the runs are grouped by, which is the first of them.
         key: another one for another order of rows, because Streamlit remembers a selection by row number.
         chosen: rows that are selected when the table is drawn for the first time under this key.
         open_key: where a click on a row's button is found in the session's state.
     """
     frame = _frame(lines)
-    for name in columns:
+    shown = list(dict.fromkeys([*([by] if by else []), *(columns or _shown_columns(lines))]))
+    for name in shown:
         if name not in frame:
             frame[name] = _own_column(lines, name)
     selection = st.dataframe(
@@ -248,7 +253,7 @@ def run_table(
         height=min(ROW_HEIGHT * (len(lines) + 1) + 2, MOST_HEIGHT),
         row_height=ROW_HEIGHT,
         column_config=_columns(lines, open_key, mode),
-        column_order=[*_FIRST, *columns] if columns else _shown_columns(lines),
+        column_order=list(dict.fromkeys([*_FIRST, *shown])) if by or columns else shown,
         placeholder="–",
         alt=f"Table of {len(lines)} run{'s' * (len(lines) != 1)}",
     )

@@ -31,7 +31,7 @@ MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
 MOST_ROWS = 12
 """Rows of a dot plot that are seen at once, heads included."""
-_ROW, _NARROW_ROW = 22, 40  # pixels; on a narrow screen names stand above their rows
+_ROW, _NARROW_ROW = 19, 40  # pixels; on a narrow screen names stand above their rows
 _LINE = 16  # pixels of a name at the end of a line
 _LEGEND_ROW = 29  # pixels of a name below a chart
 _STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
@@ -180,7 +180,9 @@ def dot_plot(
         showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
         showline=False,
     )  # fmt: skip
-    fig.update_xaxes(showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric))
+    fig.update_xaxes(
+        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric), automargin=False,
+    )  # fmt: skip
     if is_share(metric):
         fig.update_xaxes(tickformat=".0%")
 

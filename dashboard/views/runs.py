@@ -162,7 +162,7 @@ def _list(known: list[Listed]) -> None:
     if shown:
         if by:
             group_table(shown, by)
-        chosen = _table(shown, lines, columns)
+        chosen = _table(shown, lines, columns, by)
         with actions:
             _actions(chosen, len({one.run.run_id for one in chosen} - {one.run.run_id for one in shown}))
         _still_reading(left)
@@ -233,7 +233,7 @@ def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool, list[str], str |
     return shown, bool(words.strip() or severities or rules or states or algorithms or tags or groups), columns, group
 
 
-def _table(shown: list[RunLine], lines: list[RunLine], columns: list[str]) -> list[RunLine]:
+def _table(shown: list[RunLine], lines: list[RunLine], columns: list[str], by: str | None) -> list[RunLine]:
     """The table; a tick belongs to a run, so it stays when the rows are others or in another order.
 
     Returns:
@@ -245,6 +245,7 @@ def _table(shown: list[RunLine], lines: list[RunLine], columns: list[str]) -> li
     rows = run_table(
         shown,
         columns,
+        by,
         key=key,
         chosen=[row for row, run_id in enumerate(ids) if run_id in ticked],
         open_key="open-run",

@@ -191,6 +191,8 @@ def test_columns_and_groups_are_in_the_address(root: Path) -> None:
     assert rows[ENTROPY]["b"] == pytest.approx(summary.values["entropy"].iloc[-1], rel=1e-3)
     only = visit("runs", groupby="schedule.sync_interval", columns="seed", **{"groups-shown": ["20", "nowhere"]})
     assert list(only.dataframe[1].value["Run"]) == ["b"] and "Shown: 1 run" in sentences(only)
+    order = list(visit("runs", groupby="schedule.sync_interval").dataframe[1].proto.column_order)
+    assert order[:3] == ["Run", "Open", "schedule.sync_interval"] and len(set(order)) == len(order)
 
 
 def test_a_search_that_finds_nothing_says_so(served: Path) -> None:

@@ -64,11 +64,12 @@ def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
 
 
 def looks(comparison: Comparison, look: Look) -> dict[int, Style]:
-    """The styles of those settings, by their places, that are drawn in colour: the same in every plot."""
+    """The styles of those settings, by their places, that are drawn in colour: the best of each schedule, the same in
+    every plot."""
     settings = comparison.settings
     names = legend_names(settings, look.colour, look.dash)
-    order = [row.place for row in comparison.standing.rows]
-    order = sorted(range(len(settings)), key=lambda place: order.index(place) if place in order else len(order))
+    ranks = {row.place: rank for group in comparison.standing.groups for rank, row in enumerate(group.rows)}
+    order = sorted(ranks, key=lambda place: ranks[place]) + [n for n in range(len(settings)) if n not in ranks]
     loud = list(dict.fromkeys(names[place] for place in order))[:MOST_COLOURED]
     places = [place for place, name in enumerate(names) if name in loud]
     return dict(zip(places, styles([settings[place] for place in places], look.colour, look.dash), strict=True))
