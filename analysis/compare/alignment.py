@@ -141,10 +141,10 @@ class End:
         if not len(self.places):
             return "no values"
         if not self.common:
-            return f"mean of the last {len(self.places)} logged values up to {self.words}"
+            return f"mean of {len(self.places)} values up to {self.words}"
         if len(self.places) == 1:
             return f"the value of {self.words}"
-        return f"mean of the last {len(self.places)} logged values, steps {self.places[0]:.0f} to {self.until:.0f}"
+        return f"mean of {len(self.places)} values, steps {self.places[0]:.0f} to {self.until:.0f}"
 
     @property
     def shortened(self) -> str:

@@ -65,7 +65,7 @@ class Noise:
         """What the noise is that of."""
         if not self.prompts:
             return "the prompts of these steps"
-        swing = f" and the swing of {self.evaluations} evaluations" * (self.error > 0)
+        swing = f" and {self.evaluations} evaluations" * (self.error > 0)
         return f"{self.prompts:,} evaluation prompts{swing}"
 
 

@@ -125,10 +125,12 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
         said[Rank.WORSE] += "" if found.by_seeds else " in these runs"
     for rank, words in said.items():
         rows = [row for row in others if row.rank is rank]
-        if len(rows) == len(others) > most > 0 and isfinite(rows[-1].value):
-            told.append(f"{words}: all {len(rows)} others (to {_value(metric, rows[-1].value)})")
-        elif len(rows) == 1 and rank is Rank.WORSE and isfinite(rows[0].value):
-            told.append(f"{words}: {rows[0].name} ({_value(metric, rows[0].value)})")
+        finite = [_value(metric, row.value) for row in rows if isfinite(row.value)]
+        if most and len(rows) > MOST_LISTED and len(finite) == len(rows):
+            every = "all " if len(rows) == len(others) else ""
+            told.append(f"{words}: {every}{len(rows)} others ({finite[0]} to {finite[-1]})")
+        elif len(finite) == len(rows) == 1 and rank is Rank.WORSE:
+            told.append(f"{words}: {rows[0].name} ({finite[0]})")
         elif rows:
             few = most or (1 if len(rows) == 1 else 0)
             told.append(f"{words}: {some([row.name for row in rows], most=few) if few else len(rows)}")
@@ -147,7 +149,7 @@ def _collapsed(found: Standing) -> str:
     if len(found.ranked) > 1 and len(found.fallen) > 1:
         return f"Collapsed: {len(found.fallen)} settings, the first in step {min(each.since for each in found.fallen)}."
     named = short_names(found.settings)
-    told = [f"{named[found.settings.index(each.setting)]} (since step {each.since})" for each in found.fallen]
+    told = [f"{named[found.settings.index(each.setting)]} since step {each.since}" for each in found.fallen]
     return f"Collapsed: {some(told)}." if told else ""
 
 
@@ -165,7 +167,7 @@ def _remarks(found: Standing) -> tuple[str, ...]:
     shortened = dict.fromkeys(end.shortened for end in found.ends if len(end.places))
     told = [f"{sentence}." for sentence in shortened if sentence]
     if len(named := list(dict.fromkeys(found.tasks))) > 1:
-        told.append(f"Tasks or rewards differ ({some(named, '; ')}): their runs are not ranked against each other.")
+        told.append(f"Tasks or rewards differ ({some(named, '; ')}): not ranked against each other.")
     if found.without and found.ranked:
         missing = some(found.settings[place].label for place in found.without)
         told.append(f"No value of {lowered(CATALOGUE[found.metric].title)}: {missing}.")

@@ -143,7 +143,7 @@ def dot_plot(
     lines: Collection[int] = (),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; at its end how it stands to the best.
+    """A row a setting, best first: seeds as circles, mean and interval; at the first of each rank its word.
 
     Args:
         called: the words of the ranks (`rank_words`).
@@ -166,8 +166,10 @@ def dot_plot(
             fig.add_shape(type="line", x0=value, x1=value, y0=first - 0.6, y1=len(named) - 0.4, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
+    ranks = {at: row.rank for at, row in places}
     ends = {
-        at: (metric_value(metric, row.value, *row.interval), called.get(row.rank, "") if row.rank else "",
+        at: (metric_value(metric, row.value, *row.interval),
+             called.get(row.rank, "") if row.rank and row.rank is not ranks.get(at - 1) else "",
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip

@@ -157,7 +157,7 @@ def test_runs_of_different_tasks_share_no_ranking() -> None:
     found = standing(groups, "eval_accuracy")
     assert not found.contrasts
     assert "no two of these settings have the same task" in standing_words(found).sentences[0]
-    assert "their runs are not ranked against each other" in standing_words(found).remarks[-1]
+    assert "not ranked against each other" in standing_words(found).remarks[-1]
     same = replace(setting("d", [0.2], task=fields["a"] | {"evaluation_prompts": 9}))
     assert tasks([one, same]) == ["", ""]
     assert tasks([one, setting("e", [0.2])]) == ["", ""]  # what a log does not say separates nothing
