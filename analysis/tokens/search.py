@@ -8,6 +8,7 @@ DuckDB searches; a regular expression takes time in proportion to the text, what
 out of the loss are passed over.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ TOKENS_SEARCHED = {"response": 50_000_000, "content": 20_000_000, "token_id": 3_
 
 _CORRECT = ("correct", "accuracy", "exact_match", "solved")
 """In names of parts of a reward."""
+_ESCAPES = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.")
 _BEFORE, _SHOWN = 40, 160
 """Characters of a response that are shown before a match, and in all."""
 
@@ -179,7 +181,8 @@ def _rows(
         except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
             if not _pattern(text):
                 raise
-            raise RatioscopeError(f"{text} is not a regular expression: {str(error).splitlines()[0]}") from None
+            why = str(error).splitlines()[0].removeprefix("Invalid Input Error: ").removesuffix(f": {_pattern(text)}")
+            raise RatioscopeError(f"{text} is not a regular expression: {why}.") from None
 
 
 def _joined(parts: str, column: str, order: str, which: str, sequences: str, kept: str) -> str:
@@ -194,8 +197,11 @@ def _is_in(file: TableFile, first: int, last: int) -> bool:
 
 
 def _pattern(text: str) -> str:
-    """The regular expression between two slashes; "" where the text is none."""
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "/" else ""
+    """The regular expression between two slashes, with the end of its last quotation; "" where the text is none."""
+    found = text[1:-1] if len(text) > 2 and text[0] == text[-1] == "/" else ""
+    escapes = _ESCAPES.findall(found)
+    quotes = bool(escapes) and escapes[-1].startswith(r"\Q") and not escapes[-1].endswith(r"\E")
+    return found + r"\E" * quotes
 
 
 def _matches(text: str) -> str:
