@@ -25,7 +25,7 @@ from ratioscope.analysis.compare.contrast import (
     seeds_needed,
 )
 from ratioscope.analysis.compare.curves import NOTHING, SettingCurve, attribute, attributes, curves, smoothed
-from ratioscope.analysis.compare.differences import component_differences, components, differences
+from ratioscope.analysis.compare.differences import component_differences, differences
 from ratioscope.analysis.compare.grouping import (
     LAST_VALUES,
     Member,
@@ -81,7 +81,6 @@ __all__ = [
     "collapses",
     "common_end",
     "component_differences",
-    "components",
     "configuration",
     "configuration_of",
     "curves",

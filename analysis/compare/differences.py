@@ -18,17 +18,18 @@ def differences(members: Iterable[Member]) -> pd.DataFrame:
     )
 
 
-def components(settings: Sequence[Setting]) -> pd.DataFrame:
-    """The algorithms' parts and parameters: one row a component, one column a setting, in the settings' order.
+def component_differences(settings: Sequence[Setting]) -> pd.DataFrame:
+    """The algorithms' parts and parameters that are not all alike: one row a component, one column a setting.
 
     Parts come first, in the order of the manifest (advantage, selection, ..., step); "-" where an algorithm has none.
     """
     algorithms = [setting.members[0].run.manifest.algorithm for setting in settings]
     columns = [dict(flatten_settings({key: algorithm.get(key, {}) for key in _COMPONENTS})) for algorithm in algorithms]
     names = sorted(dict.fromkeys(name for column in columns for name in column), key=_section)
-    table = [[str(column.get(name, UNSET)) for column in columns] for name in names]
-    index = pd.Index([name.partition(".")[2] for name in names], name="component")
-    return pd.DataFrame(table, index=index, columns=[setting.label for setting in settings])
+    table = {name: [str(column.get(name, UNSET)) for column in columns] for name in names}
+    table = {name: row for name, row in table.items() if len(set(row)) > 1}
+    index = pd.Index([name.partition(".")[2] for name in table], name="component")
+    return pd.DataFrame([*table.values()], index=index, columns=[setting.label for setting in settings])
 
 
 _COMPONENTS = ("parts", "parameters")
@@ -36,9 +37,3 @@ _COMPONENTS = ("parts", "parameters")
 
 def _section(name: str) -> int:
     return _COMPONENTS.index(name.partition(".")[0])
-
-
-def component_differences(settings: Sequence[Setting]) -> pd.DataFrame:
-    """The rows of `components` in which the settings are not all alike."""
-    table = components(settings)
-    return table[[len(set(row)) > 1 for row in table.to_numpy()]]

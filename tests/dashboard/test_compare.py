@@ -21,7 +21,6 @@ from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
-from ratioscope.dashboard.views.compare.difference import LEADER
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import charts, checked, query, sentences, visit
 from tests.making.runs import Step, random_step, write_run
@@ -169,9 +168,9 @@ def unfolded() -> list[AppTest]:
 
 @pytest.fixture
 def on_demand(two: list[str], unfolded: list[AppTest]) -> AppTest:
-    """The page with each seed, the same prompts and all parts, rendered once; do not click on it."""
+    """The page with each seed and the same prompts, rendered once; do not click on it."""
     if not unfolded:
-        shown = dict.fromkeys(("seeds", "prompts", "parts", "settings", "ranking"), "true")
+        shown = dict.fromkeys(("seeds", "prompts", "settings", "ranking"), "true")
         unfolded.append(visit("compare", run=two, **shown))
     return unfolded[0]
 
@@ -196,34 +195,32 @@ def test_lines_that_look_alike_are_pointed_out(two: list[str], page: AppTest) ->
     assert alike in sentences(visit("compare", run=two, colour="nothing", dash="nothing"))
 
 
-def test_a_and_b_are_chosen(two: list[str]) -> None:
-    at = visit("compare", run=two, ranking="true")
-    assert at.selectbox(key="a").value == LEADER
-    best, other = (option for option in at.selectbox(key="a").options if option != LEADER)
-    before = sentences(at)
-    after = sentences(checked(at.selectbox(key="a").set_value(other).run(), "compare"))
-    assert "A is grpo.  B is reinforce" in before and "A is reinforce" in after
-    assert all("grpo is ahead in 4 of 4 pairs of seeds" in said for said in (before, after))
-    assert "probability of ending better 1" in before
-    same = checked(at.selectbox(key="b").set_value(other).run(), "compare")
-    assert "A and B are the same setting." in sentences(same)
-    assert "pairs of seeds" in sentences(checked(same.selectbox(key="a").set_value(best).run(), "compare"))
+def test_a_setting_is_held_against_the_baseline(two: list[str]) -> None:
+    at = visit("compare", run=[*two, "other-rate"], ranking="true")
+    assert at.selectbox(key="baseline").value == "grpo (lr 0.2)"
+    assert at.selectbox(key="a").options == ["grpo", "reinforce"] and at.selectbox(key="a").value == "grpo"
+    other = visit("compare", run=two, ranking="true", baseline="reinforce", a="nonsense")
+    assert other.selectbox(key="a").options == ["grpo"]
+    for at, title in (
+        (visit("compare", run=two, ranking="true"), "reinforce minus grpo"),
+        (other, "grpo minus reinforce"),
+    ):
+        assert title in sentences(at)
+        assert "grpo is ahead in 4 of 4 pairs of seeds" in sentences(at)
+        assert "probability of ending better 1" in sentences(at)
 
 
 def test_rewards_on_the_same_prompts_are_compared_on_demand(page: AppTest, on_demand: AppTest) -> None:
     assert "on the same prompts" not in sentences(page)
     said = sentences(on_demand).replace("\\", "")
-    assert "Reward of A minus B on the same prompts" in said
+    assert "Difference of the reward on the same prompts" in said
     assert f"{8 * SEEDS * 2} pairs of 10 prompts, all steps" in said
 
 
-def test_parts_of_the_algorithms_show_what_differs_or_all(page: AppTest, on_demand: AppTest) -> None:
+def test_parts_of_the_algorithms_show_what_differs(page: AppTest) -> None:
     assert any("step (grpo / reinforce)" in fold.label.replace("\\", "") for fold in page.expander)
     (parts,) = [table.value for table in page.dataframe if "Component" in table.value]
     assert parts.to_dict("list") == {"Component": ["step"], "grpo": ["grpo"], "reinforce": ["reinforce"]}
-    (whole,) = [table.value for table in on_demand.dataframe if "Component" in table.value]
-    assert list(whole.columns) == ["Component", "Differs", "grpo", "reinforce"]
-    assert set(whole["Differs"][whole["grpo"] != whole["reinforce"]]) == {"yes"}
 
 
 def test_an_algorithm_called_as_a_column_has_a_column_of_its_own(tmp_path: Path, two: list[str]) -> None:
@@ -289,7 +286,7 @@ def test_hostile_keys_and_values_are_offered_as_plain_text(two: list[str]) -> No
 
 
 def test_senseless_controls_in_the_link_fall_back(two: list[str]) -> None:
-    nonsense = dict.fromkeys(("colour", "dash", "facet", "a", "b", "along", "statistic", "smooth", "seeds"), "../..")
+    nonsense = dict.fromkeys(("colour", "dash", "facet", "a", "along", "statistic", "smooth", "seeds"), "../..")
     at = visit("compare", run=two, **nonsense)
     assert at.selectbox(key="facet").value == "schedule"
     assert _named(at) == ["grpo", "reinforce"]

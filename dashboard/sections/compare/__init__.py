@@ -87,7 +87,7 @@ def _standing(comparison: Comparison) -> Section:
         blocks += [dots(comparison, most=len(found.rows) + len(found.groups)), tables.ranking(comparison)]
         blocks += [multiples(comparison, span(comparison))]
         if len(comparison.settings) == 2 and found.ranked:
-            blocks += pair_difference(comparison, found.contrasts[0].a, found.contrasts[0].b)
+            blocks += pair_difference(comparison, found.contrasts[0].b, found.contrasts[0].a)
     return Section("standing", QUESTION, QUESTION, "", tuple(blocks))
 
 

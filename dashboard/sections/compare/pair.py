@@ -88,7 +88,7 @@ def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:
     steps = "all steps" if first is None or last is None else steps_in_words(first, last)
     text = f"{share(found.value, low, high)}{within}, over {found.pairs:,} pairs of {found.prompts:,} prompts, {steps}."
     caveat = "The interval is over prompts and holds for these runs only; it does not cover other seeds."
-    return [Paragraph(text, "Reward of A minus B on the same prompts:"), Paragraph(caveat, small=True)]
+    return [Paragraph(text, "Difference of the reward on the same prompts:"), Paragraph(caveat, small=True)]
 
 
 def _on_prompts(settings: Sequence[Setting], a: int, b: int, first: int | None, last: int | None) -> PromptDifference:

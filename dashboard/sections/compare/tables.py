@@ -6,7 +6,7 @@ from math import isfinite
 from ratioscope.analysis.compare import (
     Member,
     Setting,
-    components,
+    component_differences,
     differences,
     margin_words,
     rank_words,
@@ -22,26 +22,13 @@ from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
 _OF_PARTS = ("algorithm.parts.", "algorithm.parameters.")
 
 
-def parts(settings: Sequence[Setting], *, alike: bool = False) -> list[Piece]:
-    """The parts and parameters in which the algorithms differ, one column per variant; nothing for a single one.
-
-    Args:
-        alike: also those in which they do not.
-    """
+def parts(settings: Sequence[Setting]) -> list[Piece]:
+    """The parts and parameters in which the algorithms differ, one column per variant."""
     variants = {setting.variant: setting for setting in reversed(settings)}
     variants = {name: variants[name] for name in dict.fromkeys(setting.variant for setting in settings)}
-    table = components(list(variants.values()))
-    if len(variants) < 2 or not len(table):
-        return []
+    table = component_differences(list(variants.values()))
     rows = [(str(name), *map(str, row)) for name, row in zip(table.index, table.to_numpy(), strict=True)]
-    differs = [len(set(row[1:])) > 1 for row in rows]
-    if alike:
-        marked = [(row[0], "yes" if here else "", *row[1:]) for row, here in zip(rows, differs, strict=True)]
-        return [Table("Parts of the algorithms", ("Component", "Differs", *variants), tuple(marked))]
-    if not any(differs):
-        return [Paragraph("The algorithms have the same parts and parameters.")]
-    rows = [row for row, here in zip(rows, differs, strict=True) if here]
-    return [Table("Parts of the algorithms that differ", ("Component", *variants), tuple(rows))]
+    return [Table("Parts of the algorithms that differ", ("Component", *variants), tuple(rows))] if rows else []
 
 
 def other_settings(members: Sequence[Member]) -> list[Piece]:

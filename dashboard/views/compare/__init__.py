@@ -29,7 +29,6 @@ from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.dashboard.views.compare import controls, data
 from ratioscope.dashboard.views.compare.choosing import MOST_RUNS, choose_runs, other_seeds
 from ratioscope.dashboard.views.compare.difference import draw_difference
-from ratioscope.dashboard.views.compare.findings import findings_by_run
 from ratioscope.dashboard.views.compare.panels import panels
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
@@ -145,7 +144,7 @@ def _numbers(comparison: Comparison, look: Look, base: int) -> None:
     if len(comparison.settings) > 2:
         draw(*baseline.along(comparison, base, look))
     if len(comparison.settings) > 1:
-        draw_difference(comparison)
+        draw_difference(comparison, base)
 
 
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
@@ -182,14 +181,9 @@ def _seeds(number: int) -> str:
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:
     """How the algorithms and the runs differ."""
-    with fold("settings", "Settings and findings by run", baseline.differing_from_baseline(comparison)) as door:
-        if not door.open:
-            return
-        differing = tables.parts(comparison.settings)
-        if differing and st.toggle("Parts of the algorithms, including equal ones", key="parts", bind="query-params"):
-            differing = tables.parts(comparison.settings, alike=True)
-        draw(*differing, *tables.other_settings(members))
-        findings_by_run(members)
+    with fold("settings", "Settings", baseline.differing_from_baseline(comparison)) as door:
+        if door.open:
+            draw(*tables.parts(comparison.settings), *tables.other_settings(members))
 
 
 def _read(listed: list[Listed]) -> list[Member]:

@@ -10,7 +10,6 @@ from typing import Any, Concatenate
 import streamlit as st
 
 from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, grouped_settings
-from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.runs.store import Listed, open_run, run_signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
@@ -99,15 +98,3 @@ def by_a_metric_that_is_there(comparison: PageComparison) -> PageComparison:
     """The same by the metric that is asked for, or by the next sensible one where no two settings have it."""
     chosen = comparison.compute(chosen_metric, comparison.measure.metric)
     return replace(comparison, measure=replace(comparison.measure, metric=chosen.metric), instead=chosen.instead)
-
-
-def findings(listed: Listed) -> dict[str, str]:
-    """The worst severity of each rule with a finding in the run.
-
-    Raises:
-        RatioscopeError: it cannot be read.
-    """
-    found: dict[str, str] = {}
-    for finding in sorted(state.open_listed(listed).findings, key=lambda finding: finding.severity, reverse=True):
-        found.setdefault(rule_words(finding.rule), finding.severity.word)
-    return found

@@ -5,7 +5,6 @@ import pytest
 from ratioscope.analysis.compare import (
     Member,
     component_differences,
-    components,
     differences,
     grouped_settings,
     schedule_words,
@@ -64,19 +63,14 @@ def test_differences_show_the_settings_and_not_the_seed(members: list[Member]) -
     assert not any("seed" in key for key in table.index)
 
 
-def test_components_are_the_parts_and_parameters_of_the_algorithms(members: list[Member]) -> None:
-    here = [setting for setting in grouped_settings(members) if setting.schedule == "sync_interval = 20"]
-    table = components(here)
-    assert table.columns.tolist() == [setting.label for setting in here]
-    for setting in here:
-        parts = setting.members[0].run.manifest.algorithm["parts"]
-        assert table[setting.label].to_dict().items() >= parts.items()
-        assert table.index[: len(parts)].tolist() == list(parts)
-    assert table.loc["epsilon_low", "reinforce, sync_interval = 20"] == "-"
-
-
 def test_component_differences_are_the_rows_in_which_settings_differ(members: list[Member]) -> None:
-    named = {setting.label: setting for setting in grouped_settings(members)}
+    here = [setting for setting in grouped_settings(members) if setting.schedule == "sync_interval = 20"]
+    table, named = component_differences(here), {setting.label: setting for setting in here}
+    assert table.columns.tolist() == [*named]
+    assert table.loc["epsilon_low", "reinforce, sync_interval = 20"] == "-"
+    for name, setting in named.items():
+        parts = setting.members[0].run.manifest.algorithm["parts"]
+        assert table.loc["gate", name] == parts["gate"]
     grpo, one_side = named["grpo, sync_interval = 20"], named["rec_oneside_is, sync_interval = 20"]
     table = component_differences([grpo, one_side])
     assert table.to_dict(orient="index") == {
