@@ -39,9 +39,9 @@ def link_of(answer: Answer, run_id: str, *, has_tokens: bool) -> Link | None:
         if not finding.steps or not has_tokens:
             return None
         first = str(min(finding.steps))
-        return Link("tokens", {"run": run_id, "step": first}, f"Tokens of step {first}")
+        return Link("tokens", {"run": run_id, "step": first}, f"Step {first}")
     if answer.question == CHANGE and RULES[finding.rule].another_rule and has_tokens:
-        return Link("clipping", {"run": run_id}, "Try another rule")
+        return Link("clipping", {"run": run_id})
     page = RULES[finding.rule].page
     return None if page == "overview" else Link(page, steps_query(finding, run_id))
 

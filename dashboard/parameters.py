@@ -20,12 +20,17 @@ format framework from group groupby groups-shown lagcut lipschitz log logy
 mean measure metric more-curves notices only order origin other
 over owner pair panels prompts q ranking reportmetric reportpages reportpagesofall reportpagesofeach rule run
 same schema seeds seq settings severity show siblings smooth sql stalecut statistic status step sweep sweep-over
+chartmark charts chartx charty colour columns command dash eta experiment explain facet factor find finding findings
+floor follow format framework from group groupby groups-shown lagcut lipschitz log logy
+mean measure metric more-curves only order origin other
+over owner pair panels parts prompts q ranking reportmetric reportpages reportpagesofall reportpagesofeach rule run
+same schema seeds seq settings severity show siblings sick smooth sql stalecut statistic status step sweep sweep-over
 table tag to token top1 unchecked values watch where wholelog
 """
 """What views and components ask for; what is declared for a page comes from there."""
 
-_OPEN = ("finding-", "remark-")
-"""Beginnings of what is open in one of many: its rule or number follows."""
+_OPEN = "remark-"
+"""The beginning of what is open in one of many: its number follows."""
 _MOST = 3
 _NUMBERS = ("step", "seq", "token")
 _ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
@@ -33,7 +38,7 @@ _ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
 
 @cache
 def parameters() -> frozenset[str]:
-    """Of all pages; a finding or a remark that is open has one of `_OPEN` and its rule or number."""
+    """Of all pages; a remark that is open has `_OPEN` and its number."""
     from ratioscope.dashboard.sections import PAGES  # as heavy as all pages: the frame is there before
 
     return frozenset(_NAMES.split()).union(*(page.in_address for page in PAGES.values()))

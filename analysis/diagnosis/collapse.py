@@ -12,7 +12,6 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_o
 from ratioscope.analysis.diagnosis.falling import (
     METRIC_OF,
     courses_of,
-    smallest_ratio_meanwhile,
     suspects_all_along,
     update_passed_its_limit,
 )
@@ -188,9 +187,9 @@ def _evaluation_holds(evidence: RunEvidence, fall: Fall) -> bool:
 def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     holds = "evaluation accuracy shows no such fall" if _evaluation_holds(evidence, fall) else ""
     causes = _causes(evidence)
-    text = "; ".join(filter(None, (fall.noise_words, holds, "" if causes else _order(moved)))).removesuffix(".")
-    told = [f"{capital(text)}."] if text else []
-    return " ".join([*told, *([_signs_of(evidence, causes)] if causes else [])])
+    clauses = filter(None, ("" if causes else _order(moved), holds, fall.noise_words))
+    told = [f"{capital(clause.removesuffix('.'))}." for clause in clauses]
+    return " ".join([*([_signs_of(evidence, causes)] if causes else []), *told])
 
 
 def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str:
@@ -203,7 +202,7 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
         if others
         else f"none of {looked} other causes fits"
     )
-    return f"{len(leading.speaking)} of {known} signs of this cause are there; {fits}."
+    return f"{len(leading.speaking)} of {known} signs are there; {fits}."
 
 
 def _only(keys: Mapping[str, Shift]) -> str:
@@ -239,10 +238,10 @@ def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     text = f"No early warning in {moved.named(moved.looked_at)}."
     if not moved.looked_at:
         text = "Too few steps come before the fall to tell a change of any other metric from its noise."
-    suspects = suspects_all_along(evidence)
-    held = [sign.reading.clause for each in suspects for sign in each.speaking]
-    held += filter(None, (smallest_ratio_meanwhile(evidence, each) for each in suspects))
-    return f"{text} All along: {'; '.join(held)}." if held else text
+    if not (held := suspects_all_along(evidence)):
+        return text
+    signs = "; ".join(sign.reading.clause for each in held for sign in each.speaking)
+    return f"First suspect: {_small(held[0].cause.words)}. All along: {signs}. {text}"
 
 
 def _no_rival(evidence: RunEvidence, fall: Fall) -> str:
@@ -290,7 +289,7 @@ def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
         order = f"so that the order of the fall and of {moved.named(list(moved.meanwhile))} can be known"
         return _told([*back, f"evaluate more often, {order}"])
     if held := suspects_all_along(evidence):
-        return f"{_told(back)} First suspect: {_small(held[0].cause.words)}. {remedy_of(evidence, held[0])}".strip()
+        return f"{_told(back)} {remedy_of(evidence, held[0])}".strip()
     return _told([*back, "evaluate more often, so that the fall can be dated"])
 
 
@@ -311,14 +310,9 @@ def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
     """What to go back to, a clause; nothing of a fall that came back."""
     if fall.came_back:
         return []
-    if fall.last_good == evidence.values.index[0]:
-        return ["begin again: no later step was at the level of the first"]
-    if fall.best_step == evidence.values.index[0]:
-        return ["begin again: no step was better than the first by more than noise"]
-    at = "the last at the best level"
-    if fall.last_good != fall.best_step:  # a later one may have been better still
-        at = f"the last within noise of the level of step {fall.best_step}"
-    return [f"go back to step {fall.last_good}, {at}"]
+    if evidence.values.index[0] in (fall.last_good, fall.best_step):  # no later step was better, beyond noise
+        return ["begin again"]
+    return [f"go back to step {fall.last_good}"]
 
 
 def _told(parts: Sequence[str]) -> str:

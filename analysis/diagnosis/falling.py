@@ -5,7 +5,7 @@ rivals(Family.FALL, evidence)        # the causes that stand, the likeliest firs
 
 A mark is present where something has changed between the best level and the fall: what was so while the run was at its
 best is no cause of its fall (`suspects_all_along`). The fall's steps are those after the best level up to where it was
-found; how far something went meanwhile is quoted up to the lowest level.
+found, and a clause quotes no later one: what came after the fall is no cause of it.
 """
 
 from collections.abc import Sequence
@@ -85,14 +85,13 @@ def _well(evidence: RunEvidence, fall: Fall) -> "pd.Index[int]":
 
 
 class _Around:
-    """A series while the run was well, from there to where the fall was found, and to its lowest level."""
+    """A series while the run was well, and from there to where the fall was found."""
 
     def __init__(self, series: "pd.Series[float]", fall: Fall, well: "pd.Index[int]") -> None:
         known = series.replace([inf, -inf], nan).dropna()
         self.before: pd.Series[float] = known[known.index.isin(well)]
         after = known[(known.index > fall.best_step) & ~known.index.isin(well)]
         self.during: pd.Series[float] = after[after.index <= fall.found]
-        self.down: pd.Series[float] = after[after.index <= max(step_of(fall.low.idxmin()), fall.found)]
 
     @property
     def known(self) -> bool:
@@ -146,12 +145,11 @@ def smallest_ratio_fell(evidence: RunEvidence) -> MarkReading | None:
     In nats below the smallest one up to the best level.
     """
     around = _around(evidence, "ratio_min")
-    if around is None or not (around.before.min() > 0 and around.during.min() > 0 and around.down.min() > 0):
+    if around is None or not (around.before.min() > 0 and around.during.min() > 0):
         return None
     lost = log(around.before.min() / around.during.min()) if around.during.min() < _SMALLEST else 0.0
-    low = around.down
-    clause = f"the smallest ratio fell from {number(around.before.min(), digits=2)} to "
-    clause += f"{number(float(low.min()), digits=2)} by step {step_of(low.idxmin())}"
+    before, low = (number(float(part.min()), digits=2) for part in (around.before, around.during))
+    clause = f"smallest ratio {before} → {low} by step {step_of(around.during.idxmin())}"
     steps = tuple(int(step) for step in around.during.index[around.during < around.before.min()])
     return MarkReading(lost, clause, steps, ("logp_current",))
 
@@ -166,7 +164,7 @@ def good_tokens_lost(evidence: RunEvidence) -> MarkReading | None:
     if around is None:
         return None
     more = around.during.max() > _MORE * around.before.max()
-    share, step = percent(float(around.down.max())), step_of(around.down.idxmax())
+    share, step = percent(float(around.during.max())), step_of(around.during.idxmax())
     clause = f"{share} of tokens had a positive advantage and a ratio below 1/e by step {step}"
     return MarkReading(float(around.during.max()) if more else 0.0, clause, columns=("logp_current",))
 
@@ -189,7 +187,7 @@ def data_are_old(evidence: RunEvidence) -> MarkReading | None:
     around = _around(evidence, "version_lag")
     if around is None:
         return None
-    return MarkReading(float(around.during.max()), f"its data are up to {around.down.max():.0f} updates old")
+    return MarkReading(float(around.during.max()), f"its data are up to {around.during.max():.0f} updates old")
 
 
 @mark(needs=(), limit=1.0)
@@ -322,9 +320,9 @@ def far_from_reference(evidence: RunEvidence) -> MarkReading | None:
             continue
         reached = float(around.during.tail(_FEW).median())
         grew = reached > _MORE * float(around.before.tail(_FEW).median())
-        last = float(around.down.iloc[-1])
+        last = float(around.during.iloc[-1])
         clause = f"{CATALOGUE[key].label} grew from {number(float(around.before.iloc[-1]), digits=2)} nats (step "
-        clause += f"{int(around.before.index[-1])}) to {number(last, digits=2)} (step {int(around.down.index[-1])})"
+        clause += f"{int(around.before.index[-1])}) to {number(last, digits=2)} (step {int(around.during.index[-1])})"
         return MarkReading(reached if grew else 0.0, clause)
     return None
 
@@ -658,16 +656,6 @@ def suspects_all_along(evidence: RunEvidence) -> list[Suspect]:
         for each in known
         if each.cause.name in held and all(sign.present for sign in each.of(held[each.cause.name]))
     ]
-
-
-def smallest_ratio_meanwhile(evidence: RunEvidence, suspect: Suspect) -> str:
-    """How far the smallest ratio went until the lowest level, which came before the fall or with it; "" for not far."""
-    around = _around(evidence, "ratio_min")
-    if smallest_ratio_fell not in suspect.cause.marks or around is None:
-        return ""
-    reading = smallest_ratio_fell(evidence).reading
-    far = 0 < around.down.min() < min(_SMALLEST, around.before.min() / 100)
-    return f"meanwhile {reading.clause}" if far else ""
 
 
 METRIC_OF = {

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_at, finite_values, level_of, noise_of_mean
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import level_change
+from ratioscope.analysis.findings.numbers import level_change, rounded_level
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -62,6 +62,16 @@ class Drop:
     def is_low(self) -> bool:
         """Whether the last value is below the limit; else it is on its way back."""
         return self.last < self.limit
+
+    @property
+    def since(self) -> str:
+        """When it began, without a full stop: after which step, and since when the level is low."""
+        return f"After step {self.good_step}, the last before the drop; {self.low_words} since step {self.steps[0]}"
+
+    @property
+    def low_words(self) -> str:
+        """What its low values are: "accuracy below 62 %"."""
+        return f"{LEVEL_WORDS[self.metric]} below {rounded_level(self.limit, share=CATALOGUE[self.metric].share)}"
 
     @property
     def change(self) -> str:

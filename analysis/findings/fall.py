@@ -1,16 +1,19 @@
 """A fall of what a run is for from its best level: decided once, for the finding, the headline and the pages.
 
 fall = fall_of(summary, limits)          # None: it has not fallen
-fall.words                               # "Accuracy fell 38 → 17 % in steps 0–10 and stayed low: 2 % in step 50"
+fall.words                               # "Accuracy fell 38 → 2 % in steps 0–45 and stayed low: 4 % in step 50"
+fall.since                               # "After step 0; below 28 % for good since step 10"
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.numbers import half_width, level_change, rounded_level
+from ratioscope.analysis.findings.numbers import capital, half_width, level_change, rounded_level
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -20,6 +23,8 @@ LEVEL_WORDS = {"eval_accuracy": "accuracy", "reward": "training reward"}
 _LEAST_EVALUATIONS = 8
 _LEAST_REWARDS = 30
 _LEAST_AFTERWARDS = 3
+_MOST_NAMED = 3
+"""Steps of recoveries that a sentence names, where there are more by two."""
 _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
 _BEYOND = 2.0
@@ -57,39 +62,53 @@ class Fall:
     """How many steps a value is the mean of."""
     came_back: bool = False
     """Whether it was only for a time."""
-    back: int | None = None
-    """The last step after it at which the level was at its best again, up to noise, where it did not stay."""
-    back_at: float = float("nan")
+    recovered: tuple[int, ...] = ()
+    """The steps after it at which the level was at its best again, up to noise, where it did not stay."""
+
+    @property
+    def lowest_step(self) -> int:
+        """The step of the lowest value since the fall."""
+        return int(self.low.index[int(self.low.argmin())])
 
     @property
     def words(self) -> str:
-        """What happened, without a full stop: where it was, where it went, and where it is."""
-        of_steps = f" (means of {self.window} steps)" if self.window > 1 else ""
-        begun = f"{LEVEL_WORDS[self.metric].capitalize()}{of_steps} fell "
+        """What happened, without a full stop: where it was, how low it went, and where it is."""
+        change = level_change(self.best, float(self.low.min()), share=self._share)
+        begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
         last = f": {rounded_level(self.last, share=self._share)} in step {self.last_step}"
         if self.came_back:
-            begun += self._change(float(self.low.min()), int(self.low.index[int(self.low.argmin())]))
             return f"{begun}{', came back, and fell again' if self.last < self.limit else ' and came back'}{last}"
-        begun += self._change(float(self.low.iloc[0]), self.found)
-        if self.back is not None:
-            back = rounded_level(self.back_at, share=self._share)
-            return f"{begun}, came back to {back} in step {self.back}, and fell again{last}"
-        if len(self.low) == self.n_after:
-            return f"{begun} and stayed low{last}"
-        return f"{begun} and was low in {len(self.low)} of {self.n_after} values since{last}"
+        if self.lowest_step == self.last_step:
+            return begun
+        return f"{begun}{' and stayed low' if len(self.low) == self.n_after else ''}{last}"
 
-    def _change(self, to: float, step: int) -> str:
-        return f"{level_change(self.best, to, share=self._share)} in steps {self.best_step}–{step}"
+    @property
+    def since(self) -> str:
+        """When it began, without a full stop: after which step, and since when the level is low."""
+        good = "" if self.still_good == self.best_step else ", the last within noise of the best"
+        below = f"After step {self.still_good}{good}; below {rounded_level(self.limit, share=self._share)}"
+        if self.came_back:
+            return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
+        if self.recovered:
+            times = "a recovery (step" if len(self.recovered) == 1 else "recoveries (steps"
+            return f"{below} from step {self.found}, with {times} {_some(self.recovered)})"
+        share = "for good" if len(self.low) == self.n_after else f"in {len(self.low)} of {self.n_after} values"
+        return f"{below} {share} since step {self.found}"
+
+    @property
+    def low_words(self) -> str:
+        """What its low values are: "accuracy below 37 %"."""
+        return f"{self._named} below {rounded_level(self.limit, share=self._share)}"
+
+    @property
+    def _named(self) -> str:
+        of_steps = f" (means of {self.window} steps)" if self.window > 1 else ""
+        return f"{LEVEL_WORDS[self.metric]}{of_steps}"
 
     @property
     def last_good(self) -> int:
         """The last step at which the level was at its best, up to noise: what to go back to."""
-        return self.still_good if self.back is None else self.back
-
-    @property
-    def low_since(self) -> int:
-        """The first step of those at the end that are low."""
-        return int(self.low.index[0] if self.back is None else self.low.index[self.low.index > self.back][0])
+        return max((self.still_good, *self.recovered))
 
     @property
     def noise_words(self) -> str:
@@ -99,6 +118,12 @@ class Fall:
     @property
     def _share(self) -> bool:
         return CATALOGUE[self.metric].share
+
+
+def _some(steps: Sequence[int]) -> str:
+    """Steps in words, the first ones where they are many."""
+    return listed([str(step) for step in steps] if len(steps) <= _MOST_NAMED + 1 else
+                  [*map(str, steps[:_MOST_NAMED]), f"{len(steps) - _MOST_NAMED} more"])  # fmt: skip
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:
@@ -143,9 +168,14 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     if len(accuracy) >= _LEAST_EVALUATIONS:
         found.append(("eval_accuracy", accuracy, 1))
     if len(reward) >= _LEAST_REWARDS:
-        window = max(5, len(reward) // 15)
-        found.append(("reward", reward.rolling(window).mean().dropna(), window))
+        window = window_of("reward", len(reward))
+        found.append(("reward", level_of(summary, "reward", window), window))
     return found
+
+
+def window_of(metric: str, n: int) -> int:
+    """Steps that a level of so many values is averaged over: a training reward moves with its prompts."""
+    return max(5, n // 15) if metric == "reward" else 1
 
 
 def level_of(summary: StepSummary, metric: str, window: int) -> "pd.Series[float]":
@@ -222,7 +252,7 @@ def find_fall(
             low, good = after[after < limit], after[after >= best.iloc[position:] - allowed]
             fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
             if len(good) and good.index[-1] < low.index[-1]:
-                fall = replace(fall, back=int(good.index[-1]), back_at=float(good.iloc[-1]))
+                fall = replace(fall, recovered=tuple(map(int, good.index)))
             return fall
     return None
 

@@ -218,8 +218,7 @@ class Logged:
 
 
 RECOMPUTED = (
-    "Ratios are to logp_behavior_train, the sampling version as the training engine computes it: the sampler's own "
-    "log-probabilities are not logged. The engine's part is not in them."
+    "Ratios use logp_behavior_train: the sampler's own log-probs are not logged, so the engine's part is missing."
 )
 NO_GROUPS = (
     "group_id is not logged: intervals are over responses instead of prompt groups, and too narrow where responses to "

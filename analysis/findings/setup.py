@@ -101,16 +101,16 @@ class Setup:
         if facts.fresh:
             return ""
         if self.offline:
-            return "This run learns from one data set: sample from the current policy now and then."
+            return "Sample from the current policy now and then."
         ways = []
         if self.actors:
             ways.append("let the actors take new weights more often, or shorten their queue")
         elif self.reuse:
             ways.append(f"make fewer updates of a generation ({self.reuse} now)")
         elif self.sync_interval is None or self.sync_interval > 1:
-            ways.append(f"push weights to the sampler more often{self._now('sync_interval', self.sync_interval)}")
+            ways.append(self._lower("sync_interval", self.sync_interval) or "push weights to the sampler more often")
         if not self.actors and (self.sync_offset is None or self.sync_offset > 0):
-            ways.append(f"buffer fewer batches{self._now('sync_offset', self.sync_offset)}")
+            ways.append(self._lower("sync_offset", self.sync_offset) or "buffer fewer batches")
         if self.mixes:
             ways.append("mix fewer or newer versions")
         if not ways:
@@ -118,11 +118,9 @@ class Setup:
         text = ", or ".join(ways)
         return f"{capital(text)}."
 
-    def _now(self, name: str, value: int | None) -> str:
-        """What to set, for those who have such a setting."""
-        if self.foreign:
-            return ""
-        return f" (smaller {name}" + (f", {value} now)" if value is not None else ")")
+    def _lower(self, name: str, value: int | None) -> str:
+        """What to set, for those who have such a setting; empty for others."""
+        return "" if self.foreign else f"lower {name}" + (f" ({value} now)" if value is not None else "")
 
     @property
     def unbounded(self) -> str:

@@ -43,7 +43,7 @@ def counted_outcomes(remarks: Iterable[Finding]) -> str:
     for n, what in (
         (problems, "found a problem"),
         (of_run, "found what is wrong in the run"),
-        (found - problems - of_run, "found a notice"),
+        (found - problems - of_run, "notices" if found - problems - of_run > 1 else "notice"),
         (unknown, "could not run"),
     ):
         counts += f", {n} {what}" * bool(n)

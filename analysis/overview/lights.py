@@ -146,8 +146,8 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     diverged = next((finding for finding in findings if finding.rule == run_has_diverged.name), None)
     if diverged is not None:
         return LightState.FALLEN, diverged.sentence
-    if (fall := fall_of(summary, limits)) is not None:
-        return LightState.FALLEN, f"{level_moved(summary, limits)} in steps {fall.best_step}–{fall.last_step}."
+    if fall_of(summary, limits) is not None:
+        return LightState.FALLEN, f"{level_moved(summary, limits)}."
     drop = drop_of(summary, limits)
     if drop is not None and (drop.is_low or live):
         if live and not drop.lasting:
@@ -201,7 +201,8 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         return _state_of(found, findings, learning), _named(found, facts)
     blamed = [each.cause for each in _about(LEARNING, findings) if each.severity > Severity.NOTICE]
     if key := next((key for key in blamed if key in _OF_DATA), ""):
-        values = summary.values[key]
+        fall = fall_of(summary, facts.limits) or setback_of(summary, facts.limits)
+        values = summary.values[key].loc[: fall.found if fall else None]  # what came after it is no cause of it
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
         return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: the likely cause of the fall."
     if staleness.largest <= staleness.limit:
@@ -226,9 +227,7 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
-    # Of a distance those steps are counted that are above the limit by more than their noise.
-    sure = ", beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
-    where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
+    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
@@ -251,4 +250,4 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     counts = counted_outcomes(remarks)
     if not remarks or mostly_unknown(remarks):
         return LightState.UNKNOWN, f"{capital(counts)}." if remarks else "No check has run."
-    return LightState.TRUSTED, f"{capital(counts)}."
+    return LightState.TRUSTED, f"{capital(counts.partition(',')[0])}."

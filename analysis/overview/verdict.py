@@ -8,16 +8,19 @@ found.fine                           # what rules looked at and found nothing ab
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from re import split
 
 from ratioscope.analysis.diagnosis.absence import not_seen
-from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
+from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed, reward_was_set_back
+from ratioscope.analysis.diagnosis.drop import reward_is_dropping
 from ratioscope.analysis.diagnosis.evidence import LATEST
+from ratioscope.analysis.findings.drop import Drop, drop_of
 from ratioscope.analysis.findings.facts import Concern, Facts, facts_of, unreliable_steps
-from ratioscope.analysis.findings.fall import fall_of
+from ratioscope.analysis.findings.fall import Fall, fall_of, setback_of
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.overview.lights import Light, LightState, lights
 from ratioscope.analysis.overview.sentences import fine, grave, leading, overview_headline
@@ -30,8 +33,8 @@ WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
     "What to change?",
     "How sure?",
 )
-_LONGEST, _SIGNS = 2, 4
-"""Sentences of an answer; of the one that names a cause with its signs."""
+_LONGEST, _SIGNS = 2, 3
+"""Sentences of what to change; of the further signs of a cause."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ class Answer:
     text: str
     finding: Finding | None = None
     """Whose evidence it is; None: that of no single finding."""
+    more: str = ""
+    """What belongs to it and need not be read first: further signs, what is not logged."""
+
+    @property
+    def whole(self) -> str:
+        """The answer with what belongs to it."""
+        return f"{self.text} {self.more}".strip()
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class Verdict:
         """The lights with their words, then questions and answers."""
         return (
             *((light.name, light.words) for light in self.lights),
-            *((answer.question, answer.text) for answer in self.answers),
+            *((answer.question, answer.whole) for answer in self.answers),
         )
 
 
@@ -81,26 +91,31 @@ def run_verdict(
     what = Answer(WHAT, overview_headline(facts, findings, remarks), lead)
     if not facts.n_steps:
         return Verdict(shown, (what,), "", lead, None)
-    sure = Answer(SURE, _sure(summary, facts, lead, remarks, shown[-1]))
+    sure = _sure(summary, facts, lead, remarks, shown[-1])
     told = fine(summary, facts, findings)
     if lead is None:
         problems = [remark for remark in remarks if remark.is_problem]
-        change = (Answer(CHANGE, _first(problems[0].do)),) if problems else ()
-        return Verdict(shown, (what, *change, *([sure] if sure.text else [])), told, None, None)
+        change = (Answer(CHANGE, _first(problems[0].do, _LONGEST)[0]),) if problems else ()
+        return Verdict(shown, (what, *change, sure), told, None, None)
+    if lead.of_cause:  # the third answer names it
+        happened, named = _first(what.text)
+        what = replace(what, text=happened, more=named)
+    why, signs = _first(lead.why)
     cause = _cause(lead, findings)
     answers = (
         what,
         Answer(SINCE, _since(summary, limits, lead), lead),
-        Answer(WHY, _first(lead.why, _SIGNS), cause or lead),
-        Answer(CHANGE, _first(lead.do), lead),
+        Answer(WHY, why, cause or lead, _first(signs, _SIGNS)[0]),
+        Answer(CHANGE, _first(lead.do, _LONGEST)[0], lead),
         sure,
     )
     return Verdict(shown, answers, told, lead, cause)
 
 
-def _first(text: str, most: int = _LONGEST) -> str:
-    """Its first sentences."""
-    return " ".join(split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())[:most])
+def _first(text: str, most: int = 1) -> tuple[str, str]:
+    """Its first sentences, and the others."""
+    sentences = split(r"(?<=[.?!])\s+(?=[A-Z(])", text.strip())
+    return " ".join(sentences[:most]), " ".join(sentences[most:])
 
 
 def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
@@ -110,12 +125,16 @@ def _cause(lead: Finding, findings: Sequence[Finding]) -> Finding | None:
 
 def _since(summary: StepSummary, limits: Limits, lead: Finding) -> str:
     """When it began."""
-    begun = _when(summary, lead)
-    if lead.rule == reward_has_collapsed.name and (fall := fall_of(summary, limits)) is not None:
-        begun = f"It began between steps {fall.still_good} and {fall.found}"
-        if fall.back is not None:
-            begun += f"; back at its best in step {fall.back}, low again since step {fall.low_since}"
-    return f"{begun}."
+    found = level_low(summary, limits, lead)
+    return f"{found.since if found else _when(summary, lead)}."
+
+
+def level_low(summary: StepSummary, limits: Limits, lead: Finding) -> Fall | Drop | None:
+    """The fall or drop of the level that a finding is about; None: it is about something else."""
+    find = {
+        reward_has_collapsed.name: fall_of, reward_was_set_back.name: setback_of, reward_is_dropping.name: drop_of
+    }.get(lead.rule)  # fmt: skip
+    return find(summary, limits) if find else None
 
 
 def _when(summary: StepSummary, finding: Finding) -> str:
@@ -137,9 +156,9 @@ def _when(summary: StepSummary, finding: Finding) -> str:
     return f"From step {first} to {end}" + (", in every step" if whole else f", in {n} of these steps")
 
 
-def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding], log: Light) -> str:
-    """What the finding leaves open, what the linter says, and what is not logged; "" where it is no more than the light
-    of the log says."""
+def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Sequence[Finding], log: Light) -> Answer:
+    """What the finding leaves open, what the linter says, and what is not logged; no text where the light of the log
+    says all that need be read first."""
     problems = doubts(remarks)
     counts = counted_outcomes(remarks)
     if log.state is LightState.BROKEN:
@@ -151,17 +170,21 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
         trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
         trusted = log.state is LightState.TRUSTED
-        trust = "The log is trusted" if trusted else f"No check found a problem in the log ({counts})"
+        trust = f"{'The log is trusted' if trusted else 'No check found a problem in the log'} ({counts})"
+    beside = []
     doubtful, known = unreliable_steps(summary, "ratio_mean")
     if doubtful:
-        trust += f"; means of the ratio are unreliable in {doubtful} of {known} steps"
+        beside.append(f"means of the ratio are unreliable in {doubtful} of {known} steps")
     if unseen := not_seen(summary, facts):
-        trust += f"; not logged, so not judged: {'; '.join(unseen)}"
+        beside.append(f"not logged, so not judged: {'; '.join(unseen)}")
     if lead is None and (unseen_tail := _open_variance(facts)):
-        trust += f"; {unseen_tail}"
-    if lead is None and trust == "The log is trusted":
-        return ""
-    return f"{lead.sure if lead else ''} {trust}.".strip()
+        beside.append(unseen_tail)
+    sure, noise = _first(lead.sure if lead else "")
+    if sure or (lead is None and log.state is LightState.TRUSTED):  # the light says so
+        beside = [trust, *beside]
+        trust = ""
+    told = " ".join(f"{capital(each)}." for each in beside)
+    return Answer(SURE, sure or (f"{trust}." if trust else ""), more=f"{noise} {told}".strip())
 
 
 def _open_variance(facts: Facts) -> str:

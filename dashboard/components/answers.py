@@ -6,26 +6,32 @@ import streamlit as st
 
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.overview.lights import Light, LightState
-from ratioscope.analysis.overview.verdict import WHAT, Verdict
+from ratioscope.analysis.overview.verdict import CHANGE, QUESTIONS, WHAT, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
 from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
+_IN_SHORT = dict(zip(QUESTIONS, ("", "Since", "Why", "Change", "Sure"), strict=True))
+"""The questions as a page that is read at a glance has them; what happened is read first without one."""
 
-def answers(subject: PageSubject, verdict: Verdict) -> None:
-    """Question, answer and link below each other; what happened in bold."""
+
+def answers(subject: PageSubject, verdict: Verdict, tried: str) -> None:
+    """Question, answer and link below each other; what happened in bold, what siblings show beside the remedy."""
     pages, tokens = session().pages, subject.log.has_tokens
     for answer in verdict.answers:
+        asked = _IN_SHORT.get(answer.question, answer.question)
+        link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
         with st.container(gap=None):
-            with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-                st.caption(answer.question, width="content")
-                link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
-                if link is not None:
-                    page = pages[link.page]
-                    st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
-            st.markdown(f"**{escape(answer.text)}**" if answer.question == WHAT else escape(answer.text))
+            if asked or link:
+                with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+                    st.caption(asked, width="content")
+                    if link is not None:
+                        page = pages[link.page]
+                        st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
+            text = f"{answer.text} {tried}".strip() if answer.question == CHANGE else answer.text
+            st.markdown(f"**{escape(text)}**" if answer.question == WHAT else escape(text))
 
 
 def lights_row(shown: Sequence[Light]) -> None:

@@ -24,9 +24,7 @@ def as_reported(page: Page, subject: Subject) -> None:
     if not (page.reported and subject.log.has_tokens):
         return
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
-    with st.expander(
-        frameworks.PAGE.title, expanded=named, icon=":material/translate:", key="as-reported", on_change="rerun"
-    ) as door:
+    with st.expander(frameworks.PAGE.title, expanded=named, key="as-reported", on_change="rerun") as door:
         if door.open:
             _content(subject, page.reported)
 

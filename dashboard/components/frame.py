@@ -49,11 +49,15 @@ def status_words(run: Listed) -> str:
     return _STATUS[run.status][0] if run.manifest else "cannot be read"
 
 
-def run_page(page: Page) -> Opened | None:
-    """Title, run picker, status and live updates; returns the run, or None after an error, which is shown."""
+def run_page(page: Page, *, asks: bool = True) -> Opened | None:
+    """Title, run picker, status and live updates; returns the run, or None after an error, which is shown.
+
+    Args:
+        asks: whether the page's question stands beside its title.
+    """
     head, picker = st.columns([3, 2], vertical_alignment="center")
     with head:
-        page_head(page)
+        page_head(page, asks=asks)
     with picker:
         listed = _pick()
     if listed is None:
@@ -110,11 +114,12 @@ def _without_steps(opened: Opened) -> None:
         st.info("No step is on disk yet. The page updates when the first one arrives.", icon=":material/hourglass_top:")
 
 
-def page_head(page: Page) -> None:
-    """The page's name and the question that it answers."""
+def page_head(page: Page, *, asks: bool = True) -> None:
+    """The page's name and, unless its first row asks it anyway, the question that it answers."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.title(page.title, anchor=False, width="content")
-        st.caption(page.question, width="content")
+        if asks:
+            st.caption(page.question, width="content")
 
 
 def answer(sentence: str) -> None:
@@ -124,7 +129,7 @@ def answer(sentence: str) -> None:
 
 def how_to_read(explanation: str) -> None:
     """The formulas and how to read them, folded away at the end of a page; Markdown."""
-    with st.expander("How to read this page", icon=":material/menu_book:"):
+    with st.expander("How to read this page"):
         st.markdown(_FORMULA.sub(r"\n\n$$\n\1\n$$\n\n", linked(explanation)))
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from math import inf
 
-import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.compare.siblings import SEED, Sibling, siblings
+from ratioscope.analysis.compare.siblings import SEED, Sibling, in_short, siblings
+from ratioscope.analysis.findings.fall import LEVEL_WORDS
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
+from ratioscope.analysis.overview.tried import Ended, tried
 from ratioscope.analysis.runs.store import Listed
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.tile import ACROSS, sparkline
+from ratioscope.dashboard.components.tile import ACROSS, small_multiple
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Headline
@@ -22,64 +24,109 @@ _GRACE, _PAUSE = 0.15, 2.0
 """Seconds that the page waits for their results, and until it looks again."""
 
 
-def sibling_results(run_id: str) -> None:
-    """Those that differ in a setting, the best first: a tile each with its level; nothing where there is none."""
-    runs = state.runs()
-    changed = [sibling for sibling in _of(run_id, runs) if sibling.what != SEED]
-    if not changed:
-        return
-    asked = [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
-    server_reader().ask(asked)
-    server_reader().wait(_GRACE)
-    waiting = bool(server_reader().ask(asked))
+class SiblingResults:
+    """Those of a run that differ in a setting, with what the server knows of them.
 
-    def row() -> None:
-        left = server_reader().ask(asked)
-        known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
-        metric = known.get(run_id, Headline()).level_metric
-        read = [sibling for sibling in changed if sibling.run_id in known]
-        best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], metric))[:ACROSS]
-        st.caption(f"**The same run with another setting**{_told(len(read), len(changed))}")
-        with st.container(key="sibling-tiles"):
-            for column, sibling in zip(st.columns(ACROSS), best, strict=False):
-                with column:
-                    _tile(run_id, sibling, known[sibling.run_id])
-        if waiting and not left:
-            st.rerun()
+    Attributes:
+        changed: none where no run differs in one setting.
+    """
 
-    st.fragment(row, run_every=_PAUSE if waiting else None)()
+    def __init__(self, run_id: str) -> None:
+        self.run_id, self._runs = run_id, state.runs()
+        self.changed = [sibling for sibling in _of(run_id, self._runs) if sibling.what != SEED]
+        self._asked = [self._runs[name] for name in (run_id, *(sibling.run_id for sibling in self.changed))]
+        if self.changed:
+            server_reader().ask(self._asked)
+            server_reader().wait(_GRACE)
+
+    def tried(self, cause: str) -> str:
+        """What they show of the remedy of a cause, a sentence; "" while too little is read."""
+        known = self._known()
+        here, manifest = known.get(self.run_id), self._runs[self.run_id].manifest
+        if not self.changed or here is None or here.level_last is None or manifest is None:
+            return ""
+        others = [
+            (sibling, there, _end(headline))
+            for sibling in self.changed
+            if (headline := known.get(sibling.run_id)) and (there := self._runs[sibling.run_id].manifest)
+            and _place(headline, here.level_metric) < inf
+        ]  # fmt: skip
+        return tried(cause, manifest, _end(here), others)
+
+    def draw(self) -> None:
+        """The best ones first: a tile each with its end and its course; nothing where there is none."""
+        if not self.changed:
+            return
+        waiting = bool(server_reader().ask(self._asked))
+
+        def row() -> None:
+            left, known = server_reader().ask(self._asked), self._known()
+            here = known.get(self.run_id, Headline())
+            read = [sibling for sibling in self.changed if sibling.run_id in known]
+            best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:ACROSS]
+            st.caption(f"**Siblings**{_told(here, len(read), len(self.changed))}")
+            shown, names = [known[sibling.run_id] for sibling in best], in_short(best)
+            scale = _scale([here, *shown])
+            with st.container(key="sibling-tiles"):
+                for column, sibling, headline in zip(st.columns(ACROSS), best, shown, strict=False):
+                    with column:
+                        _tile(self.run_id, sibling, names[sibling.run_id], headline, here, scale)
+            if waiting and not left:
+                st.rerun()
+
+        st.fragment(row, run_every=_PAUSE if waiting else None)()
+
+    def _known(self) -> dict[str, Headline]:
+        return {run.run_id: headline for run in self._asked if (headline := server_reader().get(run)) is not None}
+
+
+def _end(headline: Headline) -> Ended:
+    share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
+    return Ended(headline.level_last or 0.0, headline.level_noise, share)
 
 
 def _place(headline: Headline, metric: str) -> float:
-    """Before whom a run comes: the better its level is, in the metric of the run on the page; others are last."""
-    if headline.level_end is None or metric not in ("", headline.level_metric):
+    """Before whom a run comes: the better its end is, in the metric of the run on the page; others are last."""
+    if headline.level_last is None or metric not in ("", headline.level_metric):
         return inf
-    return -headline.level_end
+    return -headline.level_last
 
 
-def _told(read: int, n: int) -> str:
+def _told(here: Headline, read: int, n: int) -> str:
     """Which ones are shown, and what their numbers are: of those that have been read the best."""
     if not read:
         return ": being read."
-    shown = f", the {ACROSS} best of {read}" if read > ACROSS else ""
-    return f"{shown}{' that are read so far' if read < n else ''}: first → last, of a fallen one best → last."
+    shown = f", {ACROSS} of {read}" if read > ACROSS else ""
+    level = LEVEL_WORDS.get(here.level_metric, "level")
+    return f"{shown}{', read so far' if read < n else ''}: last {level} (grey: this run)."
 
 
-def _tile(run_id: str, sibling: Sibling, headline: Headline) -> None:
+def _scale(shown: Sequence[Headline]) -> tuple[float, float]:
+    """The lowest and the highest value of all, from 0 where none is negative: one scale for a row."""
+    values = [value for headline in shown for value in headline.level]
+    return min([0.0, *values]), max([*values, 1e-12])
+
+
+def _tile(
+    run_id: str, sibling: Sibling, name: str, headline: Headline, here: Headline, scale: tuple[float, float]
+) -> None:
     with st.container(border=True, height="stretch", gap=None):
-        st.caption(escape(sibling.words))
-        st.markdown(" · ".join(filter(None, (f"**{escape(headline.change or 'no trend')}**", _learning(headline)))))
+        st.caption(escape(name), help=escape(sibling.words))
+        st.markdown(_result(headline))
         if headline.level:
-            level = pd.Series(headline.level)
-            st.image(sparkline(level, 0.0 if level.min() >= 0 else -inf, inf), width="stretch", alt="")
+            beside = here.level if here.level_metric == headline.level_metric else ()
+            steps = headline.last_step + 1, here.last_step + 1
+            drawn = small_multiple(headline.level, beside, *scale, steps=steps, metric=headline.level_metric)
+            st.image(drawn, width="stretch", alt="")
         _links(run_id, sibling)
 
 
-def _learning(headline: Headline) -> str:
-    """The word of its first light."""
-    if not headline.lights:
-        return ""
-    return LightState[headline.lights[NAMES.index(LEARNING)][0]].word
+def _result(headline: Headline) -> str:
+    """Its end, behind the sign of its first light."""
+    if headline.level_last is None:
+        return "no level"
+    state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
+    return f":material/{state.icon}: **{escape(_end(headline).words)}**"
 
 
 def _links(run_id: str, sibling: Sibling) -> None:
@@ -94,7 +141,7 @@ def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False
     """All of them in a line each, to open on this page or to compare; nothing where there is none.
 
     Args:
-        all_shown: whether `sibling_results` stands on the page: nothing, too, where it has all of them.
+        all_shown: whether `SiblingResults` are drawn on the page: nothing, too, where it has all of them.
     """
     found = _of(run_id, state.runs())
     if not found or (all_shown and len(found) <= ACROSS and all(sibling.what != SEED for sibling in found)):
@@ -105,8 +152,7 @@ def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False
         for number, sibling in enumerate(found[:_MOST]):
             with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"sibling-{number}"):
                 headline = server_reader().of(state.runs()[sibling.run_id].folder)
-                result = f": {escape(headline.change)}" if headline and headline.change else ""
-                st.markdown(f"{escape(sibling.words)}{result}", width="stretch")
+                st.markdown(f"{escape(sibling.words)}{f': {_result(headline)}' if headline else ''}", width="stretch")
                 pages = session().pages
                 st.page_link(pages[page], label=escape(sibling.run_id), query_params={"run": sibling.run_id})
                 both = {"run": [run_id, sibling.run_id]}

@@ -9,7 +9,7 @@ import streamlit as st
 from ratioscope.analysis.findings.words import few_groups
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard import state
+from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.figures.base import reduce
 from ratioscope.dashboard.formats import interval, metric_value
 from ratioscope.dashboard.sections.subject import is_logged
@@ -19,7 +19,7 @@ from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
 ACROSS = 4
-_WIDTH, _HEIGHT = 200, 26  # of a sparkline, in its own units: it is as wide as its tile
+_WIDTH, _HEIGHT, _TALL = 200, 26, 44  # of sparklines, in their own units: they are as wide as their tile
 
 
 def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
@@ -88,22 +88,46 @@ def sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:
     """The course as an SVG without axes; from what is lowest possible, where that is known: noise stays small."""
     drawn = reduce(series[series.abs() != inf], SPARKLINE_POINTS)
     if not len(drawn):
-        return _svg("")
+        return _svg(_HEIGHT)
     low = lowest if lowest > -inf else float(drawn.min())
     high = max(float(drawn.max()), low + 1e-12)
     if low == drawn.min() == drawn.max():
         high = low + 1
     room = high - low if lowest > -inf else max(high - low, 0.1 * abs(high))
-    x = (drawn.index - drawn.index[0]) / max(1, drawn.index[-1] - drawn.index[0]) * _WIDTH
-    y = _HEIGHT - 2 - (drawn.to_numpy() - low) / room * (_HEIGHT - 4)
-    return _svg(" ".join(f"{across:.1f},{down:.1f}" for across, down in zip(x, y, strict=True)))
+    return _svg(_HEIGHT, _line(drawn, low, low + room, _HEIGHT, 1.0, state.mode().muted))
 
 
-def _svg(points: str) -> str:
+def small_multiple(
+    series: Sequence[float], beside: Sequence[float], low: float, high: float, *, steps: tuple[int, int], metric: str
+) -> str:
+    """A course and a pale one behind it, as an SVG without axes; one scale for all of a row.
+
+    Args:
+        beside: the pale one.
+        low, high: the scale's ends.
+        steps: how many each of them has; the longer one is as wide as the tile.
+        metric: in whose colour it is drawn.
+    """
+    lines = ((beside, steps[1], theme.rgba(state.mode().muted, 0.5)), (series, steps[0], theme.metric_colour(metric)))
+    return _svg(
+        _TALL, *(_line(pd.Series(each), low, high, _TALL, n / max(steps), colour) for each, n, colour in lines if each)
+    )
+
+
+def _line(drawn: "pd.Series[float]", low: float, high: float, height: int, width: float, colour: str) -> str:
+    x = (drawn.index - drawn.index[0]) / max(1, drawn.index[-1] - drawn.index[0]) * _WIDTH * width
+    y = height - 2 - (drawn.to_numpy(float) - low) / max(high - low, 1e-12) * (height - 4)
+    points = " ".join(f"{across:.1f},{down:.1f}" for across, down in zip(x, y, strict=True))
     return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{_HEIGHT}' viewBox='0 0 {_WIDTH} {_HEIGHT}' "
-        f"preserveAspectRatio='none'><polyline points='{points}' fill='none' stroke='{state.mode().muted}' "
-        "stroke-width='1.3' vector-effect='non-scaling-stroke'/></svg>"
+        f"<polyline points='{points}' fill='none' stroke='{colour}' stroke-width='1.3' "
+        "vector-effect='non-scaling-stroke'/>"
+    )
+
+
+def _svg(height: int, *lines: str) -> str:
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{height}' viewBox='0 0 {_WIDTH} {height}' "
+        f"preserveAspectRatio='none'>{''.join(lines)}</svg>"
     )
 
 

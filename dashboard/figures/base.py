@@ -327,7 +327,9 @@ def domains(heights: Sequence[float], gap: float) -> list[tuple[float, float]]:
 def stacked(
     figures: Sequence[go.Figure], mode: Mode, *, heights: Sequence[float], gap: float, height: int
 ) -> go.Figure:
-    """Figures over the same steps as panels of one, the first one on top: one step axis, one cursor, no legend.
+    """Figures over the same steps as panels of one, the first one on top: one step axis, one cursor.
+
+    There is no legend, and no ticks of syncs.
 
     Args:
         heights, gap: see `domains`.
@@ -337,7 +339,7 @@ def stacked(
     for row, (part, domain) in enumerate(zip(figures, domains(heights, gap), strict=True)):
         moved = partial(_moved_axis, by=len(_AXES) * row)
         for trace in part.data:
-            if trace.yaxis != _TICKS or part is figures[-1]:
+            if trace.yaxis != _TICKS:
                 whole.add_trace(trace.update(yaxis=moved(trace.yaxis or "y"), showlegend=False))
         whole.layout.shapes += tuple(each.update(yref=moved(each.yref or "y")) for each in part.layout.shapes)
         whole.layout.annotations += tuple(each.update(yref=moved(each.yref or "y")) for each in part.layout.annotations)
@@ -346,7 +348,7 @@ def stacked(
             if axis:
                 over = {"overlaying": moved(axis["overlaying"])} if "overlaying" in axis else {}
                 whole.update_layout({_axis_key(moved(name)): axis | over | {"domain": domain, "anchor": "x"}})
-    steps = figures[-1].layout.xaxis.to_plotly_json()
+    steps = figures[-1].layout.xaxis.to_plotly_json() | {"title": whole.layout.xaxis.title}
     whole.update_xaxes(steps | {"anchor": moved("y"), "showspikes": True, "spikemode": "across"})
     whole.update_layout(hoversubplots="axis", margin={"t": 4, "r": max(part.layout.margin.r for part in figures)})
     return whole

@@ -30,11 +30,12 @@ def evidence(
     unit = CATALOGUE[finding.metric].unit
     fig = over_steps(summary, [finding.metric], mode, limits=limits, y_title=unit, height=height, steps=steps)
     mark_steps(fig, finding, summary, mode)
+    base.name_mark(fig, "dots: the finding")
     return fig
 
 
 def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode) -> None:
-    """A dot in the severity's colour on each step that the finding is about."""
+    """A dot in the severity's colour on each step that the finding is about; the caller names them."""
     series = _finite(summary, finding.metric)
     concerned = base.reduce(series.loc[series.index.isin(finding.steps)], _MOST_MARKS)
     fig.add_scatter(
@@ -46,8 +47,6 @@ def mark_steps(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mod
         showlegend=False,
         hoverinfo="skip",
     )
-    if len(concerned):
-        base.name_mark(fig, "dots: the finding")
 
 
 def _finite(summary: StepSummary, key: str) -> "pd.Series[float]":

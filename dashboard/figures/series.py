@@ -67,7 +67,7 @@ def over_steps(
     fig = base.figure(mode, height=height, y_title=y_title)
     if logarithmic:
         base.log_axis(fig)
-    percent = all(map(is_share, keys))
+    percent = any(map(is_share, keys))  # the others are on their scale: a reward of 0 to 1
     smooth = [key for key in keys if smoothing > 1 and not CATALOGUE[key].sparse]
     for key in keys:
         series, colour = summary.values[key], theme.metric_colour(key)

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.catalogue.total_variation import DISTANCES
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base, evidence
 from ratioscope.dashboard.figures.series import Limit, axis_floor, label, over_steps
@@ -39,15 +40,18 @@ def story(
     mode: Mode,
     *,
     finding: Finding | None = None,
+    marked: str = "the finding",
     height: int = 480,
     **options: Any,
 ) -> go.Figure:
-    """Panels below each other with one cursor, the steps of a finding shaded in all of them.
+    """Panels below each other with one cursor; the steps of a finding are shaded in all, or dots where they are many.
 
     Args:
-        finding: what the shade and the dots mark; None: nothing.
+        finding: what the shade or the dots mark; None: nothing.
+        marked: what it finds there, for the legend.
         options: of `series.over_steps`, for each panel.
     """
+    stretches = _stretches(finding, summary) if finding is not None else []
     figures = []
     for panel in panels:
         wide = len(panel.keys) == 1 and _spans(summary, panel.keys[0]) > _ORDERS
@@ -56,7 +60,7 @@ def story(
                 summary, panel.keys, mode, limits=panel.limits, **options | ({"logarithmic": True} if wide else {})
             )
         )
-        if finding is not None and finding.metric in panel.keys:
+        if finding is not None and not stretches and finding.metric in panel.keys:
             evidence.mark_steps(figures[-1], finding, summary, mode)
     heights = (_FIRST, *(1.0 for _ in panels[1:]))
     fig = base.stacked(figures, mode, heights=heights, gap=_BETWEEN, height=height)
@@ -66,13 +70,19 @@ def story(
             yanchor="bottom", font={"size": 12},
         )  # fmt: skip
     if finding is not None:
-        _shade(fig, finding, summary, mode)
+        for first, last in stretches:
+            fig.add_shape(
+                type="rect", xref="x", yref="paper", layer="below", line={"width": 0},
+                x0=first - 0.5, x1=last + 0.5, y0=0, y1=1, fillcolor=theme.rgba(mode.severity[finding.severity], 0.1),
+            )  # fmt: skip
+        base.name_mark(fig, f"{'shaded' if stretches else 'dots'}: {marked}")
     return fig
 
 
 def _named(keys: Sequence[str]) -> str:
-    """The metrics of a panel, each behind a dot in the colour of its line."""
-    return "  ".join(f'<span style="color:{theme.metric_colour(key)}">●</span> {label(key)}' for key in keys)
+    """The metrics of a panel, each behind a dot in the colour of its line; of distances what they are."""
+    names = "  ".join(f'<span style="color:{theme.metric_colour(key)}">●</span> {label(key)}' for key in keys)
+    return f"{names} (total variation)" if DISTANCES.issuperset(keys) else names
 
 
 def _spans(summary: StepSummary, key: str) -> float:
@@ -83,17 +93,11 @@ def _spans(summary: StepSummary, key: str) -> float:
     return float(np.log10(high / low))
 
 
-def _shade(fig: go.Figure, finding: Finding, summary: StepSummary, mode: Mode) -> None:
-    """A band over all panels where the finding is: from step to step of those that the metric has a value in."""
+def _stretches(finding: Finding, summary: StepSummary) -> list[tuple[int, int]]:
+    """Where the finding is, from step to step of those that its metric has a value in; none where they are a comb."""
     known = summary.values.index[np.isfinite(summary.values[finding.metric].to_numpy(float))]
     inside = known.isin(finding.steps)
     ends = np.flatnonzero(np.diff(inside.astype(int), prepend=0, append=0)).reshape(-1, 2)
-    if not len(ends) or len(ends) > _MOST_STRETCHES:
-        return
-    for first, beyond in ends:
-        fig.add_shape(
-            type="rect", xref="x", yref="paper", layer="below", line={"width": 0},
-            x0=int(known[first]) - 0.5, x1=int(known[beyond - 1]) + 0.5, y0=0, y1=1,
-            fillcolor=theme.rgba(mode.severity[finding.severity], 0.1),
-        )  # fmt: skip
-    base.name_mark(fig, "shaded: the finding")
+    return (
+        [(int(known[first]), int(known[beyond - 1])) for first, beyond in ends] if len(ends) <= _MOST_STRETCHES else []
+    )

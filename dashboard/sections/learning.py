@@ -42,15 +42,14 @@ def overview(subject: Subject) -> list[Chart]:
 def _off_policy(subject: Subject) -> Chart:
     of = subject.opened.limits
     limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE_METRIC: Limit(of.update, "update<br>limit")}
-    drawn = named(subject, {STALENESS: "Staleness", UPDATE_METRIC: "update drift"})
-    return _chart(subject, "staleness", f"How off-policy is it? {drawn}", (STALENESS, UPDATE_METRIC), "total variation",
+    return _chart(subject, "staleness", "How off-policy is it?", (STALENESS, UPDATE_METRIC), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip
 
 
 def curves(subject: Subject) -> list[Chart]:
     """Reward and accuracy: one chart where they share a scale."""
     return [
-        _chart(subject, keys[0], f"Is it learning? {name}", keys, unit)
+        _chart(subject, keys[0], f"Is it learning?{'' if len(keys) > 1 else f' {name}'}", keys, unit)
         for name, keys, unit in learning_curves(subject.shown)
     ]
 

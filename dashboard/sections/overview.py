@@ -4,10 +4,13 @@ from dataclasses import replace
 from functools import partial
 from math import isfinite, nan
 
+from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.diagnosis.why import mark_words, no_sign, speaking, why
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import STALENESS
+from ratioscope.analysis.findings.fall import Fall, finite_values
 from ratioscope.analysis.findings.numbers import capital
+from ratioscope.analysis.overview.verdict import level_low
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.figures.story import Panel, story
@@ -37,7 +40,9 @@ def told(subject: Subject) -> list[Chart]:
     """What a run is for, its staleness, and what the finding and its likely cause are about, in one picture; none where
     nothing of it is logged."""
     verdict, limits = subject.verdict, subject.opened.limits
-    drawn = [Panel(tuple(learning_curves(subject.shown)[0][1]))]
+    low = level_low(subject.opened.summary, limits, verdict.lead) if verdict.lead else None
+    level = (low.metric,) if low else tuple(learning_curves(subject.shown)[0][1])
+    drawn = [Panel(level, (Limit(low.best, "best"), Limit(low.limit, "low")) if low else ())]
     drawn.append(Panel((STALENESS,), (Limit(limits.staleness, "limit"),)))
     concerned = [finding for finding in (verdict.lead, verdict.cause) if finding is not None]
     limit_of = {finding.metric: finding.limit for finding in concerned}
@@ -49,10 +54,15 @@ def told(subject: Subject) -> list[Chart]:
     if not drawn:
         return []
     keys = [key for panel in drawn for key in panel.keys]
+    marked = low.low_words if low else rule_words(verdict.lead.rule) if verdict.lead else ""
+    finding = verdict.lead
+    if finding and isinstance(low, Fall) and low.window == 1:  # all values that are so low, not only those of the fall
+        values = finite_values(subject.opened.summary, low.metric).loc[low.best_step :]
+        finding = replace(finding, steps=tuple(map(int, values.index[values < low.limit])))
     return [chart(
-        subject.mode, "story", "What happened, step by step",
-        partial(story, drawn, subject.shown, finding=verdict.lead, height=_HEIGHTS[len(drawn)], steps=subject.steps,
-                smoothing=subject.smoothing),
+        subject.mode, "story", "Course",
+        partial(story, drawn, subject.shown, finding=finding, marked=marked, height=_HEIGHTS[len(drawn)],
+                steps=subject.steps, smoothing=subject.smoothing),
         course(subject.summary, *keys), with_intervals(subject.shown, keys), keys, by_step=True,
     )]  # fmt: skip
 

@@ -5,48 +5,53 @@ from collections.abc import Container
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.rule import rule_words
-from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.overview.sentences import grave
-from ratioscope.analysis.overview.verdict import Verdict
+from ratioscope.analysis.overview.verdict import WHAT, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.answers import answers, lights_row
 from ratioscope.dashboard.components.as_reported import as_reported
 from ratioscope.dashboard.components.blocks import PageSubject, beside, computed, draw, page_subject, say
-from ratioscope.dashboard.components.finding_card import finding_details, show_me
+from ratioscope.dashboard.components.finding_card import finding_details
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
-from ratioscope.dashboard.components.siblings import sibling_results, sibling_runs
+from ratioscope.dashboard.components.siblings import SiblingResults, sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
-from ratioscope.dashboard.sections.model import Chart, has_content
+from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
+
+_MOST_NAMED = 3
+"""Findings that the line names before which all of them lie."""
 
 
 def render() -> None:
     """The page."""
-    opened = run_page(overview.PAGE)
+    opened = run_page(overview.PAGE, asks=False)
     if opened is None:
         return
     subject = page_subject(opened)
     verdict = subject.verdict
     lights_row(verdict.lights)
-    above = {chart.key for chart in (_bad_night if verdict.lead else _quiet)(subject, verdict)}
     if verdict.lead:
-        sibling_results(opened.run_id)
+        results = SiblingResults(opened.run_id)
+        above = {chart.key for chart in _bad_night(subject, verdict, results.tried(verdict.lead.of_cause))}
+        results.draw()
     else:
+        above = {chart.key for chart in _quiet(subject, verdict)}
         _tiles(subject)
-    for finding in grave(opened.findings):
-        if finding is not verdict.lead:
-            _finding(subject, finding, above)
-    _notices(subject)
-    with fold("charts", "Charts", "reward, entropy, length and what they cost") as door:
+    _findings(subject, above)
+    with fold("charts", "Charts", "reward, entropy, length") as door:
         if door.open:
             if verdict.lead:
                 _tiles(subject)
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", "Causes", "which were looked for, and the signs of each") as door:
+    with fold("causes", "Causes", "their signs; what is fine, what is not known") as door:
         if door.open:
+            say(verdict.fine)
+            for answer in verdict.answers:
+                if answer.more and answer.question != WHAT:
+                    draw(Paragraph(answer.more, lead=answer.question))
             for table in computed(lambda: overview.causes(subject), height=200) or ():
                 draw(table)
                 if not table.rows:
@@ -61,12 +66,12 @@ def _tiles(subject: PageSubject) -> None:
     metric_row(subject.opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
 
 
-def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
+def _bad_night(subject: PageSubject, verdict: Verdict, tried: str) -> list[Chart]:
     """The five answers, and beside them what shows what happened and why."""
     charts = overview.told(subject) or learning.first(subject)
     left, right = st.columns([6, 7], gap="medium")
     with left:
-        answers(subject, verdict)
+        answers(subject, verdict, tried)
         _asides(subject)
     with right:
         draw(*charts)
@@ -78,12 +83,10 @@ def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     what, *others = verdict.answers
     opening(overview.PAGE, subject, what.text)
     for answer in others:
-        say(f"{answer.question} {answer.text}")
-    say(verdict.fine)
+        if answer.text:
+            say(f"{answer.question} {answer.text}")
     say(subject.cannot_clip)
     _asides(subject, unsaid=False)
-    if subject.opened.findings:
-        show_me(subject.opened.findings[0], subject.opened.run_id, "See the first notice")
     charts = learning.first(subject)
     beside(*charts, across=2)
     return charts
@@ -96,30 +99,25 @@ def _asides(subject: PageSubject, *, unsaid: bool = True) -> None:
     draw(*setting.cautions(subject))
 
 
-def _finding(subject: PageSubject, finding: Finding, above: Container[str]) -> None:
-    """Folded away; its chart only where it is not among those above: the likely cause is a finding, too."""
-    word, icon = finding.severity.word.capitalize(), theme.SEVERITY_ICON[finding.severity]
-    with fold(f"finding-{finding.rule}", word, finding.sentence, icon=icon) as door:
-        if door.open:
-            finding_details(finding, subject.opened.run_id)
-            chart = findings.evidence_chart(subject, finding, 240, subject.steps)
-            if chart and chart.key not in above:
-                draw(chart)
-
-
-def _notices(subject: PageSubject) -> None:
-    """A line each, behind one."""
-    found = [finding for finding in subject.opened.findings if finding.severity is Severity.NOTICE]
+def _findings(subject: PageSubject, above: Container[str]) -> None:
+    """All but the one that the page begins with, behind one line; a chart only where it is not among those above."""
+    lead, steps = subject.verdict.lead, subject.steps
+    found = [finding for finding in subject.opened.findings if finding is not lead]
     if not found:
         return
-    icon, names = theme.SEVERITY_ICON[Severity.NOTICE], [rule_words(finding.rule) for finding in found]
-    title = f"{len(found)} notice{'s' * (len(found) > 1)}"
-    with fold("notices", title, ", ".join(names), icon=icon) as door:
-        if door.open:
-            for finding in found:
-                with st.container(border=True, gap="xsmall"):
-                    st.markdown(f"**{escape(finding.sentence)}**")
-                    finding_details(finding, subject.opened.run_id)
+    title = f"{len(found)} {'more finding' if lead else 'notice'}{'s' * (len(found) > 1)}"
+    first = [rule_words(finding.rule) for finding in found[:_MOST_NAMED]]
+    with fold("findings", title, ", ".join(first)) as door:
+        if not door.open:
+            return
+        for finding in found:
+            with st.container(border=True, gap="xsmall"):
+                icon = theme.SEVERITY_ICON[finding.severity]
+                st.markdown(f"{icon} **{finding.severity.word.capitalize()}** · {escape(finding.sentence)}")
+                finding_details(finding, subject.opened.run_id)
+                chart = findings.evidence_chart(subject, finding, 240, steps) if finding in grave(found) else None
+                if chart and chart.key not in above:
+                    draw(chart)
 
 
 def _origin(subject: PageSubject) -> None:
@@ -132,6 +130,6 @@ def _origin(subject: PageSubject) -> None:
     told = [f"{len(manifest.assumed)} assumption{'s' * (len(manifest.assumed) != 1)}"] if manifest.assumed else []
     told += [f"{len(manifest.missing)} missing column{'s' * (len(manifest.missing) != 1)}"] if manifest.missing else []
     title = f"From {of}" if of else "Where this run comes from"
-    with fold("origin", title, ", ".join(told), icon=":material/input:") as door:
+    with fold("origin", title, ", ".join(told)) as door:
         if door.open:
             draw(*blocks)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.course import level_moved, level_trend
-from ratioscope.analysis.findings.fall import finite_values
+from ratioscope.analysis.findings.fall import finite_values, level_of, noise_of_mean, window_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.lights import lights_of
@@ -38,7 +38,11 @@ class Headline:
     last_reward: float | None = None
     """Mean of the last five steps that have one."""
     level: tuple[float, ...] = ()
-    """What the run is for by step, evaluation accuracy where it is logged; as many of them."""
+    """What the run is for by step, evaluation accuracy or else means of the reward; as many of them."""
+    level_last: float | None = None
+    """Its last value."""
+    level_noise: float = 0.0
+    """Half width of the 95% interval of one; 0: unknown."""
     change: str = ""
     """From where to where it went, in words; "": too few values."""
     level_metric: str = ""
@@ -92,14 +96,19 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     if worst is not None and worst.severity > severity:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
+    metric = trend.metric if trend else ""
+    window = window_of(metric, len(reward))
+    level = level_of(opened.summary, metric, window) if metric else pd.Series(dtype=float)
     logged = {key: finite_values(opened.summary, key) for key in CATALOGUE}
     found = Headline(
         tokens=int(values["n_tokens"].sum()),
         reward=_points(reward),
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
-        level=_points(finite_values(opened.summary, trend.metric)) if trend else (),
+        level=_points(level),
+        level_last=float(level.iloc[-1]) if len(level) else None,
+        level_noise=noise_of_mean(opened.summary, metric, window) if metric else 0.0,
         change=level_moved(opened.summary, limits),
-        level_metric=trend.metric if trend else "",
+        level_metric=metric,
         level_end=trend.end if trend else None,
         metrics={key: _points(series.tail(1))[0] for key, series in logged.items() if len(series)},
         lights=tuple((light.state.name, light.sentence) for light in shown),

@@ -16,6 +16,32 @@ def settled(page: Page, heading: str) -> None:
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
+# Of every text that is drawn in the window, outside the menu, the part whose line lies in it: neither what only screen
+# readers get or an icon's name, nor the numbers at the ticks of an axis.
+_SEEN = """() => {
+    const main = document.querySelector('[data-testid=stMain]'), texts = [], range = document.createRange()
+    const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT)
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const place = node.parentElement
+        if (!place.checkVisibility({opacityProperty: true, visibilityProperty: true}) ||
+            place.closest('[data-testid=stIconMaterial], [role=img], [class*=tick], .katex-mathml, style')) continue
+        for (const found of node.data.matchAll(/\\S+/g)) {
+            range.setStart(node, found.index)
+            range.setEnd(node, found.index + found[0].length)
+            const box = range.getBoundingClientRect()
+            if (box.width > 1 && box.height > 1 && box.top < innerHeight && box.bottom > 0 && box.left < innerWidth)
+                texts.push(found[0])
+        }
+    }
+    return texts
+}"""
+
+
+def seen(page: Page) -> list[str]:
+    """The words that are seen without scrolling; signs alone, as an arrow, are none."""
+    return [word for word in page.evaluate(_SEEN) if re.search(r"\w", word)]
+
+
 def go_to(page: Page, name: str) -> None:
     """Click on a page in the menu and wait for it."""
     page.locator("[data-testid=stSidebar]").get_by_role("link", name=name, exact=True).click()

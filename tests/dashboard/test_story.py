@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import numpy as np
+import plotly.io
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.fall import setback_of
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.story import Panel, story
 from ratioscope.dashboard.sections import overview
@@ -55,8 +57,25 @@ def test_the_finding_is_shaded_from_its_first_step_to_its_last(subject: Subject)
 
 def test_the_overview_of_a_sick_run_tells_level_staleness_and_cause(subject: Subject) -> None:
     (told,) = overview.told(subject)
-    assert told.metrics == ("reward", "eval_accuracy", "s_k_bounded", "ratio_min")
+    assert told.metrics == ("eval_accuracy", "s_k_bounded", "ratio_min")
     assert [chart.key for chart in overview.charts(subject)] == ["story"]
+
+
+def test_the_picture_says_at_its_marks_what_they_are(subject: Subject) -> None:
+    """It said "shaded: the finding", shaded some of the low values and not others, and had dots without a legend."""
+    (told,) = overview.told(subject)
+    figure = plotly.io.from_json(told.figure)
+    accuracy = subject.summary.values["eval_accuracy"].dropna()
+    fall = setback_of(subject.summary, subject.opened.limits)
+    assert fall is not None
+    low = accuracy.index[(accuracy < fall.limit) & (accuracy.index > fall.best_step)]
+    shaded = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
+    assert {step for step in accuracy.index if any(first < step < last for first, last in shaded)} == {*low}
+    assert figure.layout.xaxis.title.text == "update k (shaded: accuracy below 58 %)"
+    assert "concerned" not in {trace.name for trace in figure.data}
+    named = {str(note.text) for note in figure.layout.annotations}
+    assert {f"best {fall.best:.1%}", f"low {fall.limit:.1%}"} <= named
+    assert figure.layout.yaxis.tickformat == "~p"
 
 
 def test_a_quiet_run_begins_with_its_learning_curve() -> None:

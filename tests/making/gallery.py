@@ -4,6 +4,7 @@ The pictures have the whole height of a page; `index.html` shows them one by one
 """
 
 import html
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from ratioscope.dashboard.sections import MENU
 from tests.benchmarks.session import serving
 from tests.browser.accessible import WIDTHS, axe_faults, too_wide
-from tests.browser.actions import settled
+from tests.browser.actions import seen, settled
 from tests.browser.conftest import ARGUMENTS
 from tests.find_chromium import find_chromium
 from tests.making.screenshots import COLLAPSED, SAMPLE_RUNS, WIDTH, runs_of
@@ -33,10 +34,6 @@ OTHERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "gone": ("overview", [("run", "a-run-that-is-not-there")]),
 }
 _HEIGHT = "document.querySelector('[data-testid=stMain]').scrollHeight"
-_WORDS = """[...document.querySelectorAll('[data-testid=stMain] *')]
-    .filter(element => element.getBoundingClientRect().top < %d)
-    .flatMap(element => [...element.childNodes]).filter(node => node.nodeType === Node.TEXT_NODE)
-    .flatMap(node => node.data.trim().split(/\\s+/)).filter(Boolean).length"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def take(page: Page, name: str, folder: Path) -> Picture:
     assert page.viewport_size is not None
     width = page.viewport_size["width"]
     page.wait_for_timeout(DRAWING_MS)
-    words = int(page.evaluate(_WORDS % SCREEN))
+    words = len(seen(page))
     height = int(page.evaluate(_HEIGHT))
     faults = [*axe_faults(page), *too_wide(page)]
     page.set_viewport_size({"width": width, "height": min(max(height, SCREEN), HIGHEST)})
@@ -111,7 +108,7 @@ def main(folder: Path, wanted: list[str]) -> None:
                     continue
                 page.goto(f"http://127.0.0.1:{server.port}/{address}")
                 settled(page, heading)
-                expect(page.get_by_text("being read")).to_have_count(0, timeout=120_000)
+                expect(page.get_by_text(re.compile("being read|read so far"))).to_have_count(0, timeout=120_000)
                 for width in (WIDTH, *WIDTHS):
                     page.set_viewport_size({"width": width, "height": SCREEN})
                     pictures.append(take(page, f"{picture}-{theme}-{width}", folder))

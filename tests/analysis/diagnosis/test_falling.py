@@ -197,7 +197,7 @@ def test_a_part_of_the_reward_that_is_learned_in_place_of_the_task(
     fall = fall_in(evidence)
     assert ("reward_format carries" in fall.why) is (share > 0)
     if share and not found:
-        assert "All along: reward_format carries" in fall.why and "First suspect: a part" in fall.do
+        assert fall.why.startswith("First suspect: a part") and "All along: reward_format carries" in fall.why
 
 
 @pytest.mark.parametrize("same", [True, False])

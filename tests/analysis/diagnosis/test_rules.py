@@ -394,11 +394,11 @@ def test_advice_fits_the_schedule(tmp_path: Path) -> None:
     def said(name: str, lag: float = 2.0, **schedule: Any) -> str:
         return advice(tmp_path / name, schedule, lag, gate="one_side", weight="ratio", level="token")
 
-    assert "smaller sync_interval, 4 now" in said("sync", sync_interval=4, sync_offset=0)
+    assert "ower sync_interval (4 now)" in said("sync", sync_interval=4, sync_offset=0)
     offset = said("offset", sync_interval=1, sync_offset=8)
-    assert "smaller sync_offset, 8 now" in offset and "sync_interval" not in offset
+    assert "ower sync_offset (8 now)" in offset and "sync_interval" not in offset
     offline = said("offline", sync_interval=1, sync_offset=0, offline=True)
-    assert "one data set" in offline and "sync_" not in offline
+    assert "ample from the current policy" in offline and "sync_" not in offline
     fresh = said("fresh", lag=0.0, sync_interval=1, sync_offset=0)
     assert "sync_" not in fresh and "more often" not in fresh and "Align both engines" in fresh
 

@@ -15,7 +15,7 @@ def fresher(schedule: dict[str, Any], **manifest: Any) -> str:
 
 
 def test_fresher_data_by_the_settings_that_there_are() -> None:
-    assert "(smaller sync_interval, 20 now)" in fresher({"sync_interval": 20, "sync_offset": 0})
+    assert "Lower sync_interval (20 now)" in fresher({"sync_interval": 20, "sync_offset": 0})
     trl = {"sync_interval": 8, "sync_offset": 0, "steps_per_generation": 4, "num_iterations": 2}
     of_trl = fresher(trl, source={"framework": "TRL"})
     assert of_trl == "Make fewer updates of a generation (steps_per_generation 4, num_iterations 2 now)."
