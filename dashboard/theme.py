@@ -101,6 +101,33 @@ def in_dark(colour: str) -> str:
     return rgba(_IN_DARK[solid], float(found[4])) if solid in _IN_DARK else colour
 
 
+_LEAST_CONTRAST = 4.5
+"""Of text and what is behind it, as WCAG 2 asks of letters of this size."""
+
+
+def as_text(colour: str, mode: Mode) -> str:
+    """A colour that words can be read in: as much nearer to the mode's text as its contrast takes."""
+    ends = [[int(each[place : place + 2], 16) for place in (1, 3, 5)] for each in (colour, mode.text)]
+    for share in range(0, 101, 5):
+        red, green, blue = (round(one + (other - one) * share / 100) for one, other in zip(*ends, strict=True))
+        found = f"#{red:02X}{green:02X}{blue:02X}"
+        if contrast(found, mode.surface) >= _LEAST_CONTRAST:
+            return found
+    return mode.text
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours, from 1 to 21 (WCAG 2)."""
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 SEVERITY_ICON = {
     Severity.NOTICE: ":material/info:",
     Severity.WARNING: ":material/warning:",

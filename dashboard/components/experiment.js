@@ -29,6 +29,8 @@ class Screen {
     root.replaceChildren(this.question(), this.main(), this.side(), this.numbers())
     this.resized = new ResizeObserver(() => this.draw())
     this.resized.observe(this.frames[0].svg)
+    this.back = () => this.follow()
+    window.addEventListener("popstate", this.back)
     this.draw()
   }
 
@@ -37,6 +39,20 @@ class Screen {
     if (this.guessed) return
     this.guessed = true
     this.draw()
+  }
+
+  // Back and forward: the values are the address's, also before the answer to the last ones, which then never comes.
+  follow() {
+    if (!this.root.isConnected) return window.removeEventListener("popstate", this.back)
+    const address = new URLSearchParams(location.search) // as views/laboratory.py writes it
+    if (address.get("experiment") !== this.data.key) return
+    const wanted = Object.fromEntries((address.get("at") ?? "").split(",").map(part => part.split(":")))
+    this.sent = []
+    this.move(Object.fromEntries(this.data.sliders.map(({ key, stops, paper }) => {
+      const value = parseFloat(wanted[key])
+      return [key, Number.isFinite(value) ? stops[nearest(stops, value)] : paper]
+    })))
+    this.heard = JSON.stringify(this.values)
   }
 
   // An address that somebody followed, or went back to, has other values; what was sent from here is no news.
@@ -50,6 +66,7 @@ class Screen {
   }
 
   end() {
+    window.removeEventListener("popstate", this.back)
     this.resized.disconnect()
     this.pause()
   }

@@ -17,6 +17,7 @@ from ratioscope.dashboard.sections import PAGES
 from ratioscope.dashboard.sections.laboratory import MEETINGS, PAGE
 from ratioscope.dashboard.sections.model import Piece, has_content
 from ratioscope.dashboard.session import session
+from ratioscope.dashboard.theme import as_text
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
 from ratioscope.sources import linked
@@ -60,8 +61,9 @@ def _one(of: Experiment) -> None:
             )
     st.header(of.claim, anchor=False)
     st.markdown(of.prose)
-    formula = _COLOURED.sub(lambda found: rf"\textcolor{{{COLOURS[found[1]]}}}{{", of.formula)
-    with st.container(horizontal=True, gap="large"):
+    mode = state.mode()
+    formula = _COLOURED.sub(lambda found: rf"\textcolor{{{as_text(COLOURS[found[1]], mode)}}}{{", of.formula)
+    with st.container(horizontal=True, gap="large", key="lab-formula"):
         for part in formula.split(r", \qquad"):
             st.latex(part, width="content")
     experiment(of, key=f"lab-{of.key}", start=_start(of), on_values=_keeping(of))

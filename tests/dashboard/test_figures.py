@@ -25,7 +25,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import base, ratios, series
 from ratioscope.dashboard.figures import compare as comparison
 from ratioscope.dashboard.figures.compare import cut_apart
-from ratioscope.dashboard.theme import DARK, LIGHT, Mode
+from ratioscope.dashboard.theme import DARK, LIGHT, PALETTE, Mode, as_text, contrast
 from tests.dashboard.conftest import make_steps
 from tests.making.caveats import UNRELIABLE
 from tests.making.runs import write_run
@@ -245,3 +245,12 @@ def test_names_of_a_grid_are_cut_so_that_they_stay_different() -> None:
         assert len(set(zip(names, cut, strict=True))) == len(set(cut)) == len(set(names)), cut
         assert max(map(len, cut)) <= 40
     assert cut_apart(grid, 40)[:3] == [f"grpo (a 0, b 0, c {c})" for c in range(3)]
+
+
+@pytest.mark.parametrize("mode", [LIGHT, DARK])
+def test_a_colour_of_words_can_be_read(mode: Mode) -> None:
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21) and contrast("#777777", "#FFFFFF") < 4.5
+    for colour in PALETTE.values():
+        found = as_text(colour, mode)
+        assert contrast(found, mode.surface) >= 4.5
+        assert found == colour or contrast(colour, mode.surface) < 4.5
