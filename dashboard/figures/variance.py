@@ -103,7 +103,7 @@ def blind_spot(
         hovermode="closest",
         dragmode="zoom",
         showlegend=False,
-        margin={"t": 40},
+        margin={"t": 40, "r": 72},
         coloraxis={
             "colorscale": list(zip((0, 1), mode.sequential, strict=True)),
             "cmin": int(points.index.min()) if len(points) else 0,
@@ -186,15 +186,15 @@ def _add_regimes(fig: go.Figure, mode: Mode, axes: Axes, tv_limit: float, chi2_l
     fig.add_hline(y=10**limit, line=line)
     said = {"showarrow": False, "font": {"size": 11, "color": mode.muted}}
     fig.add_annotation(
-        x=tv_limit, y=high, text=f"limit {tv_limit:.3g}", xanchor="right", yanchor="top", xshift=-2, **said
+        x=tv_limit, y=high, text=f"limit of bias {tv_limit:.3g}", xanchor="right", yanchor="top", xshift=-2, **said
     )
     fig.add_annotation(
-        x=right, y=limit, text=f"limit {chi2_limit:.3g}", xanchor="right", yanchor="bottom", xshift=-2, **said
-    )
+        x=1, xref="paper", y=limit, text=f"limit of<br>variance {chi2_limit:.3g}", xanchor="left", align="left",
+        xshift=4, **said,
+    )  # fmt: skip
     corners = (
         ("<b>variance</b>,<br>not seen in TV", left, high, "left", "top"),
         ("<b>bias</b> and<br><b>variance</b>", right, high, "right", "top"),
-        ("<b>neither</b>", left, limit, "left", "top"),
         ("<b>bias</b>", right, limit, "right", "top"),
     )
     for name, x, y, side, edge in corners:

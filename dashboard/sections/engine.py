@@ -356,7 +356,6 @@ PAGE = Page(
         Part(
             "remedy", "What to set", "remedy", _first_setting,
             when=lambda subject: _can_differ(subject) and bool(own_framework(subject)),
-            opened=lambda subject: facts(subject).verdict is EngineVerdict.HURTS,
         ),
         Part(
             "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "What to set",

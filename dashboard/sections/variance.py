@@ -17,7 +17,7 @@ from ratioscope.dashboard.formats import plain_number, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Choice, Page, Part, Shown, in_numbers
-from ratioscope.dashboard.sections.subject import Subject, chart, over_steps_chart
+from ratioscope.dashboard.sections.subject import Subject, chart, over_steps_chart, worst_step
 from ratioscope.sources import titled
 
 if TYPE_CHECKING:
@@ -233,11 +233,26 @@ def _main(subject: Subject) -> list[Shown]:
     if PAGE.is_empty(subject):
         return []
     panels = blind_spot(subject)
-    return [Beside(panels), Paragraph(f"{panels[0].takeaway} Open circles cannot be trusted.", small=True)]
+    return [Beside(panels), Paragraph(f"{panels[0].takeaway} {_MARKS}", small=True)]
+
+
+_MARKS = "Unshaded: bias and variance are both within their limits. Open circles cannot be trusted."
 
 
 def _is_weighed(subject: Subject) -> bool:
     return not PAGE.is_empty(subject)
+
+
+def _first_median(subject: Subject) -> str:
+    """The number that the answer rests on first."""
+    numbers = _answer(subject).numbers
+    return f"{numbers[0].label} {plain_number(numbers[0].value)}" if numbers else ""
+
+
+def _probed(subject: Subject) -> str:
+    """How many probes there are, and which is the latest."""
+    found = probes(subject, estimators(subject)[0])
+    return f"{len(found)} probes, the latest at step {int(found['step'].max())}" if len(found) else ""
 
 
 def _of_levels(subject: Subject) -> Iterator[Shown]:
@@ -264,12 +279,13 @@ PAGE = Page(
     tiles=("s_k_bounded", "chi2_token", *LOG_CHI2),
     parts=[
         Part("", "", remedies, when=_is_weighed),
-        Part("basis", "What this rests on", rests_on, when=_is_weighed),
+        Part("basis", "What this rests on", rests_on, _first_median, when=_is_weighed),
         Part(
             "levels", "Tokens against whole responses", _of_levels, when=_is_weighed, metrics=LEVELS, height=320,
         ),
         Part(
             "truncation", "Truncated importance sampling: bias against variance", _truncated,
+            lambda subject: worst_step(subject, LEVELS[2:]),
             when=lambda subject: _is_weighed(subject) and can_judge(subject),
             choices=[
                 Choice(
@@ -286,7 +302,7 @@ PAGE = Page(
         ),
         Part(
             "probes", "What bias and variance cost a step: the terms of the SGA lemma", "probes",
-            lambda subject: "" if estimators(subject) else "no gradient probe is logged",
+            lambda subject: _probed(subject) if estimators(subject) else "no gradient probe is logged",
         ),
     ],
     report=[
