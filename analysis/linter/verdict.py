@@ -10,14 +10,13 @@ MOST_RANGES = 12
 
 
 def log_headline(remarks: Sequence[Finding]) -> str:
-    """Whether a log can be trusted, and how many checks passed."""
-    opening = "No check found a problem in this log"
+    """Whether a log can be trusted; where that is unknown, how many checks could not run."""
     if problems := doubts(remarks):
         grave = any(problem.severity is Severity.CRITICAL for problem in problems)
-        opening = "This log cannot be trusted as it is" if grave else "Use this log with care"
-    elif mostly_unknown(remarks):
-        opening = "Whether this log can be trusted is unknown"
-    return f"{opening}: {counted_outcomes(remarks)}."
+        return "This log cannot be trusted as it is." if grave else "Use this log with care."
+    if mostly_unknown(remarks):
+        return f"Whether this log can be trusted is unknown: {counted_outcomes(remarks)}."
+    return "No check found a problem in this log."
 
 
 def log_verdict(remarks: Sequence[Finding]) -> str:

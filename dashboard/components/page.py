@@ -37,6 +37,8 @@ def draw_page(page: Page) -> None:
         sentence = page.answer(subject, *chosen)
     with said:
         opening(page, subject, sentence)
+    if page.all_said is not None and page.all_said(subject):
+        return
     if page.main is not None:
         _draw(page.main, (subject, *chosen), page)
     above = [bool(_told(part.above, subject, chosen)) for part in page.parts]
@@ -103,10 +105,10 @@ def _draw(make: Callable[..., Iterable[Shown]], given: Sequence[Any], of: Page |
 
 
 def _choices(choices: Sequence[Choice], subject: Subject, chosen: Sequence[Any]) -> list[Any]:
-    """The widgets, several beside each other, below each other where one is a text; what is chosen with each."""
+    """The widgets, several beside each other; what is chosen with each."""
     places: Sequence[Any] = [st] * len(choices)
     if any(choice.kind == "text" for choice in choices):
-        pass
+        places = st.columns([1 if choice.kind == "text" else 4 for choice in choices])
     elif len(choices) > 1 and any(choice.width for choice in choices):
         places = [st.container(horizontal=True, vertical_alignment="bottom")] * len(choices)
     elif len(choices) > 1:

@@ -130,6 +130,8 @@ class Page:
     reported: Collection[str] = ()
     """Metrics; the page has the numbers of other frameworks that are nearest to them."""
     parts: Sequence[Part] = ()
+    all_said: Callable[[Subject], bool] | None = None
+    """Whether its answer is all that there is to say."""
     besides: Callable[[Subject], bool] | None = None
     """Whether there is something that is no metric, for a log that leaves all of its questions open."""
     own: bool = False

@@ -26,9 +26,17 @@ TOKENS = 200_000
 """What looks at single tokens looks at the latest steps with so many of them."""
 
 
+def is_fresh(subject: Subject) -> bool:
+    """Whether every token is known to be of the newest version: then there is no age to look at."""
+    lags = _versions(subject).lags["lag"]
+    return bool(len(lags)) and bool((lags == 0).all())
+
+
 def answer(subject: Subject) -> str:
     """Of these steps, as far as they hold tokens."""
     found = _versions(subject).lags
+    if is_fresh(subject):
+        return age.how_old(found)
     if not subject.log.has_ratios:
         return age.how_old(found)
     try:
@@ -202,6 +210,15 @@ def _aged(write: Callable[[Subject], Iterable[Block]]) -> Written:
     return lambda subject: write(subject) if subject.log.has_versions else ()
 
 
+def oldest(subject: Subject) -> str:
+    """Staleness of the oldest tokens that have one, for a line that can be opened."""
+    rows = _strata(subject).metric(STALENESS).iloc[:-1].dropna(subset="value")
+    if not len(rows):
+        return ""
+    label, value, low, high = rows[["label", "value", "low", "high"]].iloc[-1]
+    return f"{CATALOGUE[STALENESS].label.lower()} {estimate(STALENESS, value, low, high)} at {label}"
+
+
 def _is_aged(subject: Subject) -> bool:
     return subject.log.has_versions and subject.log.has_ratios and has_ages(subject)
 
@@ -221,11 +238,15 @@ PAGE = Page(
     also=("engine",),
     answer=answer,
     slow=True,
+    all_said=is_fresh,
     main=lambda subject: [Beside([by_lag(subject)[:1] if _is_aged(subject) else (), ages(subject)])],
     tiles=("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded"),
     parts=[
-        Part("byage", "Other metrics by age, and in numbers", "byage", when=_is_aged),
-        Part("whatif", "What if stale tokens or old versions were dropped?", "whatif", when=can_judge),
+        Part("byage", "Other metrics by age, and in numbers", "byage", oldest, when=_is_aged),
+        Part(
+            "whatif", "What if stale tokens or old versions were dropped?", "whatif",
+            lambda subject: f"ε_stale = {subject.opened.limits.epsilon_stale:g}", when=can_judge,
+        ),
         Part("", "", _one_version, when=lambda subject: subject.log.has_versions, height=20),
         Part(
             "versions", "Versions inside a response", _several, several_versions,

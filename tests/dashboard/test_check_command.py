@@ -45,7 +45,7 @@ def noticed(clean: Path) -> Path:
 
 def test_a_clean_log_ends_with_0_and_names_every_check(ratioscope: Ratioscope, clean: Path) -> None:
     verdict, _, *lines = ratioscope("check", clean).succeeded().splitlines()
-    assert verdict.startswith("No check found a problem in this log: ")
+    assert verdict.startswith("No check found a problem in this log.")
     assert {re.split(r"\s{2,}|:", line)[1].strip() for line in lines} == set(CHECKS)
     assert all(line.startswith(("passed ", "not checked ")) for line in lines)
 
@@ -54,7 +54,7 @@ def test_a_problem_ends_with_1_and_comes_first_with_what_to_do(ratioscope: Ratio
     outcome = ratioscope("check", faulty)
     assert outcome.code == cli.PROBLEMS_FOUND == 1
     verdict, _, first, second, *_ = outcome.out.splitlines()
-    assert verdict.startswith("This log cannot be trusted as it is: ")
+    assert verdict.startswith("This log cannot be trusted as it is.")
     assert first.startswith("critical     invalid_values: ")
     assert "find where the forward pass or the writer loses them" in second
 

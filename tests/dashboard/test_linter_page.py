@@ -166,7 +166,7 @@ def test_steps_without_tokens_cannot_be_checked(gallery: Path, look: Look) -> No
 
 def test_verdicts_in_words(gallery: Path) -> None:
     remarks = [remark for remark in lint(open_run(gallery / "finished")) if not remark.severity]
-    assert log_verdict(remarks).startswith("No check found a problem in this log: ")
+    assert log_verdict(remarks).startswith("No check found a problem in this log.")
     assert len({remark.rule for remark in remarks}) <= len(CHECKS)
     assert ranges([3, 1, 2, 9]) == "1–3, 9"
     assert ranges([]) == ""
