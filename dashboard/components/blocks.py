@@ -125,7 +125,7 @@ def _chart(chart: Chart, caption: Caption) -> None:
     if caption == "above":
         say(chart.takeaway)
     show = partial(step_chart, metric=next(iter(chart.metrics), "")) if chart.by_step else plain_chart
-    show(chart.figure, key=chart.key, title=chart.title, takeaway=chart.takeaway, data=chart.data)
+    show(chart.figure, key=chart.key, title=chart.title, takeaway=chart.takeaway, data=chart.data, symbol=chart.symbol)
     if caption == "below":
         say(chart.takeaway)
 

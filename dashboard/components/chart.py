@@ -23,6 +23,7 @@ def step_chart(
     takeaway: str,
     data: pd.DataFrame | None = None,
     metric: str = "",
+    symbol: str = "",
 ) -> None:
     """A chart over steps: a drag sets the step range of all charts, a double click resets it, a click opens a step.
 
@@ -31,6 +32,7 @@ def step_chart(
         takeaway: what the chart says, in a sentence; read aloud by screen readers.
         data: the numbers behind it, folded away beside the title.
         metric: of the catalogue, what a click opens beside the curves that name theirs.
+        symbol: LaTeX behind the title.
     """
     along = session().along
 
@@ -45,14 +47,16 @@ def step_chart(
     if along:
         written = drawn_along(written, along)
     with st.container(gap=None):
-        _head(title, key, data)
+        _head(title, key, data, symbol)
         plot(written, key=f"chart-{key}", alt=takeaway, on_brush=brush, on_step=opens, on_reset=state.clear_range)
 
 
-def plain_chart(fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None) -> None:
+def plain_chart(
+    fig: go.Figure | str, *, key: str, title: str, takeaway: str, data: pd.DataFrame | None = None, symbol: str = ""
+) -> None:
     """A chart whose x axis is not the step; a drag zooms."""
     with st.container(gap=None):
-        _head(title, key, data)
+        _head(title, key, data, symbol)
         plot(fig, key=f"chart-{key}", alt=takeaway)
 
 
@@ -63,10 +67,10 @@ def flat_chart(says: str, *, key: str, data: pd.DataFrame) -> None:
         _data(data, key)
 
 
-def _head(title: str, key: str, data: pd.DataFrame | None) -> None:
+def _head(title: str, key: str, data: pd.DataFrame | None, symbol: str) -> None:
     """The chart's title, and beside it the table behind it."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"## {escape(title)}", width="content")
+        st.markdown(f"## {escape(title)}{f' ${symbol}$' if symbol else ''}", width="content")
         if data is not None and st.query_params.get("show") in data.columns:
             st.badge("the finding's evidence", icon=":material/search_insights:", color="violet")
         if data is not None:

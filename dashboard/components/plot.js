@@ -2,6 +2,8 @@
 
 const DOUBLE_CLICK_MS = 300; // as Plotly has it
 const LOAD_AGAIN_MS = 3000;
+const SIGN = 6; // pixels of a sign in the title of an axis, with its share of the margins: a longer title is broken
+const LINE = 15; // pixels of a line of such a title
 const NARROW = 560; // pixels, below which a figure takes the layout that it has for phones
 
 let loading;
@@ -89,6 +91,12 @@ function fitting(wide, width) {
   const layout = structuredClone({ ...wide, width });
   for (const [key, value] of Object.entries((width < NARROW && wide.meta?.narrow) || {})) {
     layout[key] = Array.isArray(value) || typeof value !== "object" ? value : { ...layout[key], ...value };
+  }
+  const title = layout.xaxis?.title;
+  if (title?.text?.length * SIGN > width) {
+    const broken = title.text.replaceAll("; ", ";<br>").replace(" (", "<br>(");
+    layout.height += LINE * (broken.split("<br>").length - 1);
+    title.text = broken;
   }
   return layout;
 }

@@ -1,8 +1,9 @@
-"""The line above the reader: find a text in the responses, go to the next wrong or right answer."""
+"""The line above the worst responses: find a text in the responses, go to the next wrong or right answer."""
 
 from collections.abc import Callable
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.runs.window import Window
@@ -27,22 +28,23 @@ Place = tuple[int, int]
 """Step and seq_id."""
 
 
-def response_search(opened: Opened, here: Place, go: Callable[[int, int], None]) -> None:
-    """The search box, the two buttons and, where a text is looked for, the responses that have it.
+def response_search(opened: Opened, here: Place, go: Callable[[int, int], None], line: DeltaGenerator) -> None:
+    """The search box and the two buttons in a line; below it, where a text is looked for, the responses that have it.
 
     Args:
         here: the open response.
         go: is called with the response to open, before the page is drawn.
+        line: where box and buttons stand.
     """
     run = opened.run
     logged, halves = text_column(run), _halves(Window.of(run))
     if not logged and halves is None:
         return
     text, window = "", _searched(opened, logged)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="response-search"):
+    with line:
         if logged:
             text = st.text_input(
-                "Find in responses", key="find", bind="query-params", label_visibility="collapsed", width=300,
+                "Find in responses", key="find", bind="query-params", label_visibility="collapsed", width=270,
                 icon=":material/search:", placeholder="Find in responses: text or /regex/", max_chars=400,
             ).strip()  # fmt: skip
         if halves is not None:

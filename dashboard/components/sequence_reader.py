@@ -55,22 +55,20 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
     read = _read(opened, step, seq_id)
     if read is None:
         return
-    st.markdown(f"## Step {step}, response {seq_id}")
+    colouring = None
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(f"## Step {step}, response {seq_id}", width="content")
+        if len(read.tokens):
+            colouring = _colouring(read)
     _facts(read)
     _texts(read)
-    colouring = None
-    if len(read.tokens):
-        colouring = _colouring(read)
+    if colouring is not None:
         token = url_number("token")
         _strip(read, colouring, f"here-{opened.run_id}", _row(read, position if token is None else token))
     else:
         draw_messages(read)
         _without_tokens(opened, read)
-    _group(read)
-    with fold("same", "The same prompt in another run", opened="other" in st.query_params) as door:
-        other = _other(opened, read) if door.open else None
-        if other is not None:
-            _beside(other[0], other[1], colouring or COLOURINGS["current"])
+    _same_prompt(opened, read, colouring or COLOURINGS["current"])
 
 
 def _read(opened: Opened, step: int, seq_id: int) -> SequenceReading | None:
@@ -253,20 +251,20 @@ def _colouring(read: SequenceReading) -> Colouring:
         format_func=lambda name: COLOURINGS[name].title,
         key="colour",
         bind="query-params",
-        width=360,
+        label_visibility="collapsed",
+        width=300,
     )
     return COLOURINGS[picked if picked in names else names[0]]
 
 
-def _group(read: SequenceReading) -> None:
-    """The other responses to the prompt in this step."""
-    group = int(read.whole["group_id"])
-    if group < 0:  # of a response that has none
-        st.caption("Which responses answer the same prompt is not logged (group_id).")
-        return
-    number = len(read.group)
-    with fold("group", f"Prompt group {group}", f"{number} response{'s' * (number != 1)} to the same prompt") as door:
-        if door.open:
+def _same_prompt(opened: Opened, read: SequenceReading, colouring: Colouring) -> None:
+    """The other responses to the prompt, in this step and in another run."""
+    group, number = int(read.whole["group_id"]), len(read.group)
+    says = f"{number} in prompt group {group}" if group >= 0 else "prompt groups are not logged (group_id)"
+    with fold("group", "Responses to the same prompt", says, opened="other" in st.query_params) as door:
+        if not door.open:
+            return
+        if group >= 0:
             sequence_table(
                 read.group.drop(columns=["prompt"]),
                 key="group-table",
@@ -274,6 +272,8 @@ def _group(read: SequenceReading) -> None:
                 chosen=(read.step, read.seq_id),
                 on_choice=_open_and_rerun,
             )
+        if (other := _other(opened, read)) is not None:
+            _beside(other[0], other[1], colouring)
 
 
 def _open_and_rerun(step: int, seq_id: int) -> None:
@@ -298,7 +298,7 @@ def _other(opened: Opened, read: SequenceReading) -> tuple[Opened, tuple[int, in
         "Other run",
         list(known),
         index=None,
-        placeholder="Choose a run",
+        placeholder="The same prompt in another run",
         key="other",
         bind="query-params",
         label_visibility="collapsed",

@@ -29,7 +29,7 @@ def against(frame: pd.DataFrame, mode: Mode, *, x_title: str, y_title: str) -> g
     drawn = frame[np.isfinite(frame).all(axis=1)]
     most = base.MOST_POINTS // 2
     drawn = drawn.loc[base.reduce(drawn["x"], most).index.union(base.reduce(drawn["y"], most).index)]
-    fig = base.figure(mode, height=360, x_title=base.plotly_text(x_title), y_title=base.plotly_text(y_title))
+    fig = base.figure(mode, height=280, x_title=base.plotly_text(x_title), y_title=base.plotly_text(y_title))
     place: dict[str, Any] = {"x": base.single(drawn["x"]), "y": base.single(drawn["y"]), "showlegend": False}
     fig.add_scatter(**place, mode="lines", line={"color": mode.muted, "width": 0.7}, opacity=0.35, hoverinfo="skip")
     fig.add_scatter(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 
@@ -91,10 +92,11 @@ def pinned(subject: Subject, chosen: Mapping[str, str]) -> list[Chart]:
     for place, (label, key) in enumerate(chosen.items()):
         said = _extremes(key, values_of(subject.summary, key))
         if key in CATALOGUE:
-            unit = CATALOGUE[key].unit
-            found.append(
-                over_steps_chart(subject, [key], key=f"pin-{key}", title=label, takeaway=said, unit=unit, height=210)
+            metric = CATALOGUE[key]
+            drawn = over_steps_chart(
+                subject, [key], key=f"pin-{key}", title=metric.title, takeaway=said, unit=metric.unit, height=210
             )
+            found.append(replace(drawn, symbol=metric.symbol))
         else:
             values = values_of(subject.shown, key)
             draw = partial(figures.column_over_steps, values, steps=subject.steps)
@@ -167,7 +169,7 @@ PAGE = Page(
         Choice("pin", "Pinned", _offered, "several", usual, help="Kept in the link.", hint="metric or column"),
     ],
     answer=answer,
-    main=lambda subject, *chosen: [Beside(pinned(subject, _wanted(subject, *chosen)), across=2)],
+    main=lambda subject, *chosen: [Beside(pinned(subject, _wanted(subject, *chosen)), across=3)],
     parts=[
         Part(
             "", "", _chosen,

@@ -74,6 +74,8 @@ class Chart:
     """Keys of the catalogue whose definitions belong to it."""
     by_step: bool = False
     """Whether the x axis is the step: on a page such a figure can be brushed, and its steps clicked."""
+    symbol: str = ""
+    """LaTeX that a page writes behind the title."""
 
 
 @dataclass(frozen=True)

@@ -161,13 +161,17 @@ def owned(
 
 def extremes(subject: Subject) -> Chart:
     """The largest and the smallest ratio of each step."""
-    largest = subject.summary.values["ratio_max"].dropna()
-    said = "No step has a ratio."
-    if len(largest):
-        said = f"The largest token ratio is {plain_number(largest.max())}, in step {largest.idxmax()}."
+    largest = largest_ratio(subject)
+    said = f"The largest token ratio is {largest}." if largest else "No step has a ratio."
     draw = partial(figures.extremes, subject.shown, steps=subject.steps)
     title, columns = "The most extreme tokens of each step", list(figures.COLUMNS)
     return chart(subject.mode, "extremes", title, draw, said, subject.shown.values[columns], columns, by_step=True)
+
+
+def largest_ratio(subject: Subject) -> str:
+    """It and its step, in a few words; "" where no step has a ratio."""
+    ratios = subject.summary.values["ratio_max"].dropna()
+    return f"{plain_number(ratios.max())} in step {ratios.idxmax()}" if len(ratios) else ""
 
 
 def _worst(subject: Subject, window: Window) -> Piece:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, Attribution
 from ratioscope.analysis.tokens.attribution import attribution_sentence as carried
 from ratioscope.analysis.tokens.contributions import Contributions, contributions_sentence
-from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import computed, draw, page_subject, say
 from ratioscope.dashboard.components.explained import explained
@@ -30,17 +30,12 @@ from ratioscope.dashboard.components.sequences import (
     sequence_table,
     worst,
 )
-from ratioscope.dashboard.components.siblings import sibling_runs
-from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.formats import escape, share
 from ratioscope.dashboard.sections import tokens
-from ratioscope.dashboard.sections.subject import Subject
+from ratioscope.dashboard.sections.subject import Subject, worst_step
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import safe
-
-TILES = ("s_k", "ratio_max", "top1pct_share", "clip_fraction")
-"""The first ones beside the number that the responses are sorted by."""
 
 _THESE, _THIS = "these steps", "this step"
 
@@ -54,13 +49,8 @@ def render() -> None:
     said = st.container()
     window = _window(subject)
     explained(opened, window)  # high up: the link that opens it is in the bar of every page
-    if subject.log.has_ratios:
-        draw(tokens.extremes(subject))
-    tiles = st.container()
-    found, by = _found(subject, window)
-    with tiles:
-        keys = dict.fromkeys((*([by] if by in CATALOGUE else []), *TILES))
-        metric_row(opened.summary.up_to(*window.steps), subject.applicable(keys)[: len(TILES)])
+    line = st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="worst-line")
+    found, by = _found(subject, window, line)
     with said:
         if not subject.log.has_ratios:
             answer(tokens.without_ratios(subject))
@@ -70,11 +60,11 @@ def render() -> None:
             say(in_the_plain_form(window, by, found))
     place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
     if place is not None:
-        response_search(opened, place[:2], partial(_open_in, window))
+        response_search(opened, place[:2], partial(_open_in, window), line)
         st.fragment(sequence_reader)(opened, *place)
     if subject.log.has_ratios:
         _attribution(subject, window)
-    sibling_runs(opened.run_id, "tokens")
+        _extremes(subject)
     how_to_read(tokens.PAGE.prose)
 
 
@@ -86,18 +76,19 @@ def _window(subject: Subject) -> Window:
     return replace(window, first=step, last=step) if step is not None and alone else window
 
 
-def _found(subject: Subject, window: Window) -> tuple[Contributions | None, str]:
-    """The worst responses, and what they are sorted by; None after an error, which is shown."""
-    picker, scope = st.columns([3, 2], vertical_alignment="bottom")
-    with picker:
+def _found(subject: Subject, window: Window, line: DeltaGenerator) -> tuple[Contributions | None, str]:
+    """The worst responses, and what they are sorted by; None after an error, which is shown.
+
+    Args:
+        line: where it is chosen.
+    """
+    step, every = url_number("step"), subject.window(tokens.TOKENS)
+    with line:
         asked = st.query_params.get("show", "")
         by = by_picker("by", tokens.sorted_by(subject.opened.summary), asked=asked, in_url=True)
-    step, every = url_number("step"), subject.window(tokens.TOKENS)
-    if window.first == window.last == step:
-        with scope:
+        if window.first == window.last == step:
             st.button(f"Show {every.words} instead", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
-    elif (step := step if step is not None else tokens.highest(subject.opened.summary, by, window)) is not None:
-        with scope:
+        elif (step := step if step is not None else tokens.highest(subject.opened.summary, by, window)) is not None:
             st.button(f"Show step {step} alone", key="where", on_click=_open_step, args=(step,), type="tertiary")
     try:
         with st.spinner("Searching for the worst responses"):
@@ -161,9 +152,18 @@ def _open_in(window: Window, step: int, seq_id: int, position: int | None = None
     open_sequence(step, seq_id, position)
 
 
+def _extremes(subject: Subject) -> None:
+    """The largest and the smallest ratio of each step: one line until it is opened."""
+    drawn = tokens.extremes(subject)
+    with fold("extremes", drawn.title, tokens.largest_ratio(subject), metrics=drawn.metrics) as door:
+        if door.open:
+            draw(drawn)
+
+
 def _attribution(subject: Subject, window: Window) -> None:
     """Which tokens carry a sum: the choice, the sentence, the table."""
-    with fold("carry", "Which tokens, prompts or versions carry it?", window.words) as door:
+    says = worst_step(subject, ("top1pct_share",)) or window.words
+    with fold("carry", "Which tokens, prompts or versions carry it?", says) as door:
         if door.open:
             _owned(subject, window)
 

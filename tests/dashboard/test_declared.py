@@ -19,13 +19,13 @@ def parts_of(parts: Iterable[Part]) -> Iterator[Part]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_names_is_there(name: str) -> None:
-    page, parts = PAGES[name], [*parts_of((*PAGES[name].parts, *PAGES[name].last))]
+    page, parts = PAGES[name], [*parts_of(PAGES[name].parts)]
     assert set(page.asks) | set(page.also) <= set(QUESTIONS)
     assert {*page.tiles, *page.reported, *(key for part in parts for key in part.metrics)} <= set(CATALOGUE)
     assert len([*page.in_address]) == len({*page.in_address})
     assert name in MENU or name in SECTIONS
     if page.own:
-        assert callable(import_module(f"ratioscope.dashboard.views.{name}").render) and not (page.parts or page.last)
+        assert callable(import_module(f"ratioscope.dashboard.views.{name}").render) and not page.parts
     elif page.icon:
         assert page.answer is not None and page.prose
     for part in parts:

@@ -40,7 +40,8 @@ def test_metrics_with_values_and_columns_of_ones_own_can_be_chosen(folder: Path)
 def test_each_choice_is_a_chart_of_its_own_numbers(folder: Path) -> None:
     subject = Subject(open_folder(folder), (2, 6))
     drawn = metrics.pinned(subject, {"T": "extra_temperature", "S": "s_k_bounded"})
-    assert [chart.title for chart in drawn] == ["T", "S"] and all(map(has_content, drawn))
+    assert [(chart.title, chart.symbol) for chart in drawn] == [("T", ""), ("Sampling staleness", "S_k^{+}")]
+    assert all(map(has_content, drawn))
     assert drawn[0].takeaway == "Lowest 3 in step 6, highest 7 in step 2."
     np.testing.assert_array_equal(drawn[0].data["extra_temperature"], 9.0 - np.arange(2, 7))
 
