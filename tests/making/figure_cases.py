@@ -291,7 +291,7 @@ CASES: tuple[Case, ...] = (
             standing(m.settings, "reward").groups,
             "reward",
             mode,
-            called={Rank.BEST: HOSTILE},
+            called={Rank.BEST: "best"},
             baseline=HOSTILE,
             lines=(0,),
         ),
