@@ -168,12 +168,12 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     if len(accuracy) >= _LEAST_EVALUATIONS:
         found.append(("eval_accuracy", accuracy, 1))
     if len(reward) >= _LEAST_REWARDS:
-        window = window_of("reward", len(reward))
+        window = averaged_over("reward", len(reward))
         found.append(("reward", level_of(summary, "reward", window), window))
     return found
 
 
-def window_of(metric: str, n: int) -> int:
+def averaged_over(metric: str, n: int) -> int:
     """Steps that a level of so many values is averaged over: a training reward moves with its prompts."""
     return max(5, n // 15) if metric == "reward" else 1
 

@@ -6,14 +6,14 @@ import streamlit as st
 
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.overview.lights import Light, LightState
-from ratioscope.analysis.overview.verdict import CHANGE, QUESTIONS, WHAT, Verdict
+from ratioscope.analysis.overview.verdict import CHANGE, SINCE, SURE, WHAT, WHY, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
 from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
-_IN_SHORT = dict(zip(QUESTIONS, ("", "Since", "Why", "Change", "Sure"), strict=True))
+_IN_SHORT = {WHAT: "", SINCE: "Since", WHY: "Why", CHANGE: "Change", SURE: "Sure"}
 """The questions as a page that is read at a glance has them; what happened is read first without one."""
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.course import level_moved, level_trend
-from ratioscope.analysis.findings.fall import finite_values, level_of, noise_of_mean, window_of
+from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of, noise_of_mean
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.lights import lights_of
@@ -97,7 +97,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
     metric = trend.metric if trend else ""
-    window = window_of(metric, len(reward))
+    window = averaged_over(metric, len(reward))
     level = level_of(opened.summary, metric, window) if metric else pd.Series(dtype=float)
     logged = {key: finite_values(opened.summary, key) for key in CATALOGUE}
     found = Headline(

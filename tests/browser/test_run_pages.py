@@ -1,15 +1,17 @@
 """Pages of one run by mouse and keyboard: a slider of Staleness, a remark of the Linter, a query on the SQL page."""
 
 import re
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from ratioscope.dashboard.sections import MENU
-from tests.browser.actions import charts, go_to, settled
+from tests.browser.actions import charts, go_to, seen, settled
 from tests.browser.conftest import OpenPage
 from tests.making.pages import RUN_PAGES
+from tests.making.samples import SAMPLE_RUNS
 
 pytestmark = pytest.mark.browser
 
@@ -95,3 +97,23 @@ def test_a_query_can_be_stopped_and_is_drawn_and_found_again_by_its_link(open_pa
     settled(page, "SQL")
     expect(page.get_by_role("textbox", name="Query")).to_have_value(BY_STEP)
     expect(charts(page)).to_have_count(1)
+
+
+@pytest.mark.parametrize("run", ["sync_interval20-reinforce-lr0.0003-seed0", "sync_interval20-grpo-seed0"])
+def test_the_first_screen_of_overview_is_read_at_a_glance(open_page: OpenPage, root: Path, run: str) -> None:
+    """A run in trouble and a healthy one: it had 285 words, and readers took a minute."""
+    place = root / run
+    place.symlink_to(SAMPLE_RUNS / run, target_is_directory=True)
+    try:
+        page = open_page(f"/overview?run={run}")
+        settled(page, "Overview")
+        expect(charts(page).first).to_be_visible()
+        usual = page.viewport_size
+        assert usual is not None
+        page.set_viewport_size({"width": 1440, "height": 900})
+        words = seen(page)
+        assert 60 < len(words) <= 150, words
+        assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") <= 1400
+        page.set_viewport_size(usual)
+    finally:
+        place.unlink()

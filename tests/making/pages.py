@@ -38,7 +38,7 @@ def checked(at: AppTest, page: str) -> AppTest:
     found = list(faults(at))
     assert not found, found
     assert [title.value for title in at.title] == [MENU[page].title]
-    assert at.caption[0].value == MENU[page].question
+    assert page == "overview" or at.caption[0].value == MENU[page].question  # its lights ask it
     return at
 
 
