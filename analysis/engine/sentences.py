@@ -105,9 +105,9 @@ def _why_not(facts: EngineFacts, log: Logged) -> str:
 
 
 def sits_mostly(remarks: Sequence[Finding]) -> str:
-    """The part of the tokens that holds most of it, without the numbers beside. A sentence, or none."""
+    """The part of the tokens that holds most of it, beside what their probability makes expect. A sentence, or none."""
     placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
-    return f"{placed.why.rpartition(' (')[0]}." if placed else ""
+    return f"{placed.why.partition('; ')[0]})." if placed else ""
 
 
 def what_to_log(facts: EngineFacts, framework: str = "") -> str:
@@ -155,13 +155,11 @@ def looks_like(like: Signature, blamed: Sequence[Blamed] = ()) -> str:
             drew = f"the sampler drew at {number(like.number)} × the trainer's"
             return f"The mismatch looks like a temperature: {drew}{beside}."
         case Like.TRUNCATION:
-            kept = f"{percent(like.number)} of the probability on average"
+            kept = f"kept {percent(like.number)} of the probability on average"
             if not stated or not like.rest < 1:
-                return f"The mismatch looks like truncation (top-p, top-k): the sampler kept {kept}."
-            least = made[0].now if len(made) == 1 and made[0].key == "top_p" else None
-            kept += f" ({percent(least)} at least)" if isinstance(least, float) else ""
+                return f"The mismatch looks like truncation (top-p, top-k): the sampler {kept}."
             rest = f" At most the other {_rounded(like.rest)} comes from {other}." if other else ""
-            return f"{_rounded(1 - like.rest)} of the mismatch comes from {stated}, which kept {kept}.{rest}"
+            return f"{_rounded(1 - like.rest)} of the mismatch comes from {stated}, which {kept}.{rest}"
         case Like.ROUNDING:
             return f"The mismatch looks like rounding{by}: small, to both sides, and gone where the policy is sure."
         case Like.WEIGHTS:
@@ -210,7 +208,7 @@ def beside_the_update(facts: EngineFacts) -> str:
         return ""
     times = number(facts.mean / facts.update, digits=2)
     return (
-        f"The mismatch is {times} × the update ({tv_text(facts.update)}), yet moves "
+        f"{times} × the update (mean {tv_text(facts.update)}), yet it moves "
         f"the surrogate by {_rounded(bias.value)} of an update's gain (limit {percent(bias.limit)})."
     )
 

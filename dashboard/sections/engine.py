@@ -98,7 +98,7 @@ def blamed(subject: Subject) -> tuple[Blamed, ...]:
 def first_lines(subject: Subject) -> list[Piece]:
     """Below the answer: where it comes from, where it sits, what to set, and its number by the framework's name."""
     found, signs, settings = facts(subject), like(subject), blamed(subject)
-    lines = {"Logged as:": as_logged(subject)}
+    lines = {"Effect:": sentences.beside_the_update(found), "Logged as:": as_logged(subject)}
     if signs is not None and not found.broken:
         there = signs.like is not Like.NOTHING
         lines = {
@@ -131,11 +131,9 @@ def parts(subject: Subject) -> list[Piece]:
     series = {cause: of[cause] for cause in order}
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
     title = f"{capital(listed([figures.word(cause) for cause in order]))}, step by step"
-    said = [sentences.beside_the_update(found)]
-    if found.shift is None:  # else the answer says it
-        said.append(sentences.over_the_steps(found))
+    said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
-    return [chart(subject.mode, "engine-parts", title, draw, " ".join(filter(None, said)), data, by_step=True)]
+    return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
 
 
 def as_logged(subject: Subject) -> str:
@@ -354,11 +352,11 @@ PAGE = Page(
             when=_has_effects,
         ),
         Part(
-            "remedy", "What to set", "remedy", _first_setting,
+            "remedy", "How to set it", "remedy", _first_setting,
             when=lambda subject: _can_differ(subject) and bool(own_framework(subject)),
         ),
         Part(
-            "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "What to set",
+            "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "How to set it",
             "others", lambda subject: ", ".join(map(title_of, frameworks(subject))), when=_can_differ,
         ),
     ],
