@@ -6,6 +6,7 @@ from math import isfinite
 from ratioscope.analysis.compare import (
     Member,
     Setting,
+    Standing,
     component_differences,
     differences,
     margin_words,
@@ -54,6 +55,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         against = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
     if len(others := set(against.values())) == 1:
         minus = comparison.labels[others.pop()]
+    several = any(len(row.seeds) > 1 for row in found.rows)
     explained = {
         "Task": "",
         "Setting": "",
@@ -62,7 +64,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         f"{margin_words(metric)} is possible.",
         "Group": "Settings of one schedule that share a letter do not differ significantly; all pairs judged together.",
         "Seeds": "Seeds with a value.",
-        "Mean": "Over the seeds.",
+        ("Mean" if several else "End"): "Over the seeds." if several else "",
         "95%": comparison.words.basis,
         "Difference": f"End minus that of {minus}.",
         "95% of it": "This pair by itself; over seeds paired where both share seeds.",
@@ -78,7 +80,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         if row.place in against:
             contrast = found.contrast(row.place, against[row.place])
             difference, differs = found.deciding(contrast)
-            significant = {None: "unknown", False: "no", True: _way(metric, difference.value)}[differs]
+            significant = {None: "unknown", False: "no", True: _way(found, difference.value)}[differs]
             name = f" ({contrast.names[1]})" if named else ""
             held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
                     pair.between(metric, *difference.interval), significant)  # fmt: skip
@@ -99,10 +101,10 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
     return Table(title, heads, shown, note, {head: explained[head] for head in heads if explained[head]})
 
 
-def _way(metric: str, value: float) -> str:
-    """Better or worse, for a metric that has a better way."""
-    better = CATALOGUE[metric].better
-    if better not in ("higher", "lower"):
+def _way(found: Standing, value: float) -> str:
+    """Better or worse over seeds, for a metric that has a better way; of too few seeds higher or lower."""
+    better = CATALOGUE[found.metric].better
+    if better not in ("higher", "lower") or not found.by_seeds:
         return "higher" if value > 0 else "lower"
     return "better" if (value > 0) == (better == "higher") else "worse"
 
