@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
@@ -16,7 +16,9 @@ from tests.browser.processes import PATIENCE, await_file, await_server, command,
 pytestmark = pytest.mark.browser
 
 
-def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(open_page: OpenPage, tmp_path: Path) -> None:
+def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
+    open_page: OpenPage, chromium: Browser, tmp_path: Path
+) -> None:
     port, root, output = free_port(), tmp_path / "demo-runs", tmp_path / "output.txt"
     address = f"http://127.0.0.1:{port}"
     with command("demo", "--port", port, "--root", root, output=output) as demo:
@@ -36,9 +38,15 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(open_page: O
         expect(page.get_by_text(re.compile("^Its findings are being read"))).to_have_count(0)
         expect(page.get_by_role("link", name="Open it")).to_be_visible()
         page.close()  # a page whose server goes away complains, rightly
+        unwatched = chromium.new_page()
+        unwatched.goto(f"{address}/runs")
+        settled(unwatched, "Runs")
 
         demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=PATIENCE) == 0, output.read_text()
+        away = unwatched.get_by_role("alert").filter(has_text="The dashboard's server does not answer.")
+        expect(away.get_by_text(f"--port {port}")).to_be_visible()
+        unwatched.close()
 
     assert "Traceback" not in output.read_text()
     (folder,) = root.iterdir()

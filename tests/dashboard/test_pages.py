@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
+from subprocess import Popen
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,12 +16,14 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
+from ratioscope.dashboard.demo import Demo, stage
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import MENU
 from ratioscope.metric import Grain
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import PAGES, RUN_PAGES, charts, read, runs_table, sentences, visit
+from tests.making.runs import write_run
 
 Look = Callable[..., AppTest]
 LookAt = Callable[[str, str], tuple[AppTest, Path]]
@@ -41,6 +45,24 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         recorder.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
         recorder.flush()
         yield folder
+
+
+@pytest.mark.parametrize("page", ["compare", "report"])
+def test_a_deleted_run_is_named(page: str, root: Path) -> None:
+    for name in ("stays", "deleted"):
+        write_run(root / name, make_steps(3), algorithm={"name": "grpo"}, schedule=SCHEDULE)
+    at = visit(page, run=["stays", "deleted"])
+    assert "Some chosen runs are not in the folders" not in sentences(at)
+    rmtree(root / "deleted")
+    said = sentences(at.run())
+    assert "Some chosen runs are not in the folders of this dashboard." in said and "\ndeleted\n" in said
+
+
+def test_a_demo_whose_run_is_finished_is_not_live(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "live", make_steps(1))
+    with Popen(["true"]) as trainer:
+        now = stage(Demo(run, trainer, None, 0.0))
+    assert (now.says, now.has_steps, now.ended) == ("The training has finished.", True, True)
 
 
 @pytest.fixture
@@ -133,7 +155,8 @@ def _assert_shows(text: str, value: float, width: float) -> None:
 @pytest.mark.parametrize("run", ["begun", "finished"])
 def test_a_page_draws_all_its_charts(look_at: LookAt, page: str, run: str) -> None:
     drawn = charts(look_at(page, run)[0])
-    assert len(drawn) >= N_CHARTS[page]  # findings bring sparklines along
+    fresh = (page, run) == ("staleness", "begun")  # one step, no token of which is old
+    assert len(drawn) >= (0 if fresh else N_CHARTS[page])  # findings bring sparklines along
     assert all(chart["data"] for chart in drawn)
 
 
