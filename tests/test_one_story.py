@@ -276,7 +276,9 @@ def test_the_checks_of_a_log_add_up() -> None:
     passed, of, *others = map(int, re.findall(r"\d+", counted_outcomes(opened.remarks)))
     assert passed + sum(others) == of == len(CHECKS)
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
-    assert counted_outcomes(opened.remarks) in dict(found.pairs)["Log"]
+    assert counted_outcomes(opened.remarks) in dict(found.pairs)["How sure?"]
+    assert counted_outcomes(opened.remarks).startswith(found.lights[-1].sentence.removesuffix("."))
+    assert counted_outcomes(opened.remarks) in log_verdict(opened.remarks)
     name = "sync_interval20-reinforce-lr0.0003-seed0"
     said = dict(run_verdict(summary_of(name), findings_of(name), [], Limits()).pairs)["Why?"]
     assert said.startswith("Likely")

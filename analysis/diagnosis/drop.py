@@ -24,7 +24,7 @@ def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
     else:
         sentence = f"{capital(words)}, {'and still low' if evidence.is_live else 'where the run ends'}."
     noise = f", and each value is {half_width(drop.noise, share=share)}" if drop.noise else ""
-    back = f"step {drop.good_step}, the last before the drop"
+    back = f"step {drop.good_step}"
     causes = rivals(Family.FALL, evidence)
     origin = f"{causes_in_words(causes)} " if causes else ""
     do = f"Consider stopping, and go back to {back}." if evidence.is_live else f"Go back to {back}."

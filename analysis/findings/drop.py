@@ -66,7 +66,8 @@ class Drop:
     @property
     def since(self) -> str:
         """When it began, without a full stop: after which step, and since when the level is low."""
-        return f"After step {self.good_step}, the last before the drop; {self.low_words} since step {self.steps[0]}"
+        below = rounded_level(self.limit, share=CATALOGUE[self.metric].share)
+        return f"After step {self.good_step}; below {below} since step {self.steps[0]}"
 
     @property
     def low_words(self) -> str:

@@ -169,8 +169,7 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
     elif mostly_unknown(remarks):
         trust = f"Whether the log can be trusted is unknown ({counts})"
     else:
-        trusted = log.state is LightState.TRUSTED
-        trust = f"{'The log is trusted' if trusted else 'No check found a problem in the log'} ({counts})"
+        trust = f"No check found a problem in the log ({counts})"
     beside = []
     doubtful, known = unreliable_steps(summary, "ratio_mean")
     if doubtful:
@@ -180,11 +179,12 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
     if lead is None and (unseen_tail := _open_variance(facts)):
         beside.append(unseen_tail)
     sure, noise = _first(lead.sure if lead else "")
-    if sure or (lead is None and log.state is LightState.TRUSTED):  # the light says so
-        beside = [trust, *beside]
-        trust = ""
-    told = " ".join(f"{capital(each)}." for each in beside)
-    return Answer(SURE, sure or (f"{trust}." if trust else ""), more=f"{noise} {told}".strip())
+    if sure or log.state is LightState.TRUSTED:  # the light says so
+        beside.insert(0, trust)
+        sure = sure or ("The log is trusted." if lead else "")
+    else:
+        sure = f"{trust}."
+    return Answer(SURE, sure, more=" ".join([*filter(None, [noise]), *(f"{capital(each)}." for each in beside)]))
 
 
 def _open_variance(facts: Facts) -> str:

@@ -21,7 +21,7 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
 from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
 
-_MOST_NAMED = 3
+_MOST_NAMED = 2
 """Findings that the line names before which all of them lie."""
 
 
@@ -46,7 +46,7 @@ def render() -> None:
             if verdict.lead:
                 _tiles(subject)
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", "Causes", "their signs; what is fine, what is not known") as door:
+    with fold("causes", "Causes", "their signs") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers:
