@@ -27,7 +27,7 @@ from ratioscope.analysis.findings.news import alert_json
 from ratioscope.analysis.findings.regime import regime
 from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.analysis.linter import CHECKS
-from ratioscope.analysis.linter.verdict import counted_outcomes
+from ratioscope.analysis.linter.verdict import counted_outcomes, log_verdict
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.ratios.distributions import survivals

@@ -34,7 +34,7 @@ from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 
 # Of more schedules the plot says who leads.
-_MOST_SCHEDULES = 3
+_MOST_SCHEDULES = 4
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
 
@@ -119,10 +119,9 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     if first.rank is Rank.UNKNOWN:
         reason = next((noise.reason for row in group.rows if (noise := found.noise[row.place]).reason), "no noise")
         return [*told, f"cannot tell whether the settings differ: {reason}"]
-    said = rank_words(found)
-    if len(found.ranked) == 1:  # several sentences have room for two words each
-        said[Rank.UNDECIDED] = "no significant difference"
-        said[Rank.WORSE] += "" if found.by_seeds else " in these runs"
+    said = rank_words(found) | {Rank.UNDECIDED: "no significant difference"}
+    if len(found.ranked) == 1 and not found.by_seeds:  # of several schedules the line below says it
+        said[Rank.WORSE] += " in these runs"
     for rank, words in said.items():
         rows = [row for row in others if row.rank is rank]
         finite = [_value(metric, row.value) for row in rows if isfinite(row.value)]
@@ -133,7 +132,8 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
             told.append(f"{words}: {rows[0].name} ({finite[0]})")
         elif rows:
             few = most or (1 if len(rows) == 1 else 0)
-            told.append(f"{words}: {some([row.name for row in rows], most=few) if few else len(rows)}")
+            named = some([row.name for row in rows], most=few) if few else f"{len(rows)} settings"
+            told.append(f"{words}: {named}")
     return told
 
 
@@ -146,11 +146,13 @@ def _value(metric: str, value: float) -> str:
 
 
 def _collapsed(found: Standing) -> str:
-    if len(found.ranked) > 1 and len(found.fallen) > 1:
-        return f"Collapsed: {len(found.fallen)} settings, the first in step {min(each.since for each in found.fallen)}."
     named = short_names(found.settings)
     told = [f"{named[found.settings.index(each.setting)]} since step {each.since}" for each in found.fallen]
-    return f"Collapsed: {some(told)}." if told else ""
+    for most in range(MOST_LISTED, 0, -1):
+        sentence = f"Collapsed: {some(told, '; ', most)}."
+        if len(sentence.split()) <= _MOST_WORDS:
+            break
+    return sentence if told else ""
 
 
 def _caveat(found: Standing) -> str:

@@ -56,20 +56,14 @@ def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, .
     return tuple(sorted(found, key=lambda sibling: (sibling.what == SEED, sibling.what, sibling.there)))
 
 
-def in_short(found: Sequence[Sibling]) -> dict[str, str]:
-    """By run what is another there, "ring", of a number or of nothing the setting, too: "learning_rate 0.0001".
+def short_settings(found: Sequence[Sibling]) -> dict[str, str]:
+    """By run what is another there: "gate ring", "learning_rate 0.0001".
 
     Parameters in brackets are left out where all of these runs are told apart without them.
     """
-    whole = {each.run_id: each.there if _speaks(each.there) else f"{each.what.rpartition('.')[2]} {each.there}"
-             for each in found}  # fmt: skip
+    whole = {each.run_id: f"{each.what.rpartition('.')[2]} {each.there}" for each in found}
     bare = {run_id: name.partition(" (")[0] for run_id, name in whole.items()}
     return {run_id: name if list(bare.values()).count(name) == 1 else whole[run_id] for run_id, name in bare.items()}
-
-
-def _speaks(value: str) -> bool:
-    """Whether a value is known without its setting's name."""
-    return value[:1].isalpha() and value not in ("none", "true", "false", "all", "equal")
 
 
 def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manifest) -> Sibling | None:

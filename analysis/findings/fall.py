@@ -75,12 +75,12 @@ class Fall:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
         change = level_change(self.best, float(self.low.min()), share=self._share)
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
-        last = f": {rounded_level(self.last, share=self._share)} in step {self.last_step}"
+        last = f"{rounded_level(self.last, share=self._share)} in step {self.last_step}"
         if self.came_back:
-            return f"{begun}{', came back, and fell again' if self.last < self.limit else ' and came back'}{last}"
+            return f"{begun}{', came back, and fell again' if self.last < self.limit else ' and came back'}: {last}"
         if self.lowest_step == self.last_step:
             return begun
-        return f"{begun}{' and stayed low' if len(self.low) == self.n_after else ''}{last}"
+        return f"{begun}{' and stayed low:' if len(self.low) == self.n_after else ', then'} {last}"
 
     @property
     def since(self) -> str:
@@ -90,8 +90,8 @@ class Fall:
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered:
-            times = "a recovery (step" if len(self.recovered) == 1 else "recoveries (steps"
-            return f"{below} from step {self.found}, with {times} {_some(self.recovered)})"
+            again = f"step{'s' * (len(self.recovered) > 1)} {_some(self.recovered)}"
+            return f"{below} from step {self.found}, back at {rounded_level(self.best, share=self._share)} in {again}"
         share = "for good" if len(self.low) == self.n_after else f"in {len(self.low)} of {self.n_after} values"
         return f"{below} {share} since step {self.found}"
 

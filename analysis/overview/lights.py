@@ -227,7 +227,9 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
-    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
+    # Of a distance those steps are counted that are above the limit by more than their noise.
+    sure = ", beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
+    where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
@@ -250,4 +252,4 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     counts = counted_outcomes(remarks)
     if not remarks or mostly_unknown(remarks):
         return LightState.UNKNOWN, f"{capital(counts)}." if remarks else "No check has run."
-    return LightState.TRUSTED, f"{capital(counts.partition(',')[0])}."
+    return LightState.TRUSTED, f"{capital(counts)}."

@@ -5,7 +5,7 @@ from math import inf
 
 import streamlit as st
 
-from ratioscope.analysis.compare.siblings import SEED, Sibling, in_short, siblings
+from ratioscope.analysis.compare.siblings import SEED, Sibling, short_settings, siblings
 from ratioscope.analysis.findings.fall import LEVEL_WORDS
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
 from ratioscope.analysis.overview.tried import Ended, tried
@@ -65,7 +65,7 @@ class SiblingResults:
             read = [sibling for sibling in self.changed if sibling.run_id in known]
             best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:ACROSS]
             st.caption(f"**Siblings**{_told(here, len(read), len(self.changed))}")
-            shown, names = [known[sibling.run_id] for sibling in best], in_short(best)
+            shown, names = [known[sibling.run_id] for sibling in best], short_settings(best)
             scale = _scale([here, *shown])
             with st.container(key="sibling-tiles"):
                 for column, sibling, headline in zip(st.columns(ACROSS), best, shown, strict=False):

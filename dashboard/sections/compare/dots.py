@@ -32,7 +32,7 @@ def dots(
     lines = set() if baseline is None or len(comparison.settings) < 2 else {baseline, *partners.values()}
     left = left_out(comparison, most)
     title = f"{CATALOGUE[metric].title} at the end" + (
-        f", best {len(found.rows) - left} of {len(found.rows)} settings" if left else ""
+        f", {len(found.rows) - left} of {len(found.rows)} settings" if left else ""
     )
     draw = partial(
         figures.dot_plot, found.groups, metric, called=rank_words(found),
@@ -52,6 +52,8 @@ def _marks(comparison: Comparison) -> str:
     """What bars are, and what settings have that do not name it."""
     found, words = comparison.standing, comparison.words
     told = [f"Bars: {words.basis}."] if words.basis else []
+    if any(row.rank is not None for row in found.rows):
+        told.append(f"Right: against the best{' of the schedule' if len(found.ranked) > 1 else ''}.")
     if unnamed := unnamed_values(found.settings):
         told.append(f"Unless named: {unnamed}.")
     return " ".join(filter(None, (*told, words.where)))
