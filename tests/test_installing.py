@@ -105,24 +105,12 @@ def test_a_command_whose_extra_is_missing_says_the_line_to_type(
     assert found.returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("alone", "without", "modules", "unused"),
-    [
-        ("trainer", "dashboard", ("dashboard.cli", "trainer.training.loop", "trainer.settings.ablation"), ()),
-        # torch is half of a command's start, and most commands have no use for it.
-        ("dashboard", "trainer", ("dashboard.cli", "dashboard.launcher", "dashboard.app", "dashboard.notebook"),
-         ("torch",)),
-    ],
-)  # fmt: skip
-def test_an_extra_is_enough_for_what_it_is_for(
-    alone: str, without: str, modules: tuple[str, ...], unused: tuple[str, ...]
-) -> None:
-    missing = {Requirement(line).name for line in EXTRAS[without]} - {Requirement(line).name for line in EXTRAS[alone]}
-    program = f"import sys; sys.modules.update(dict.fromkeys({missing}))\nfrom importlib import import_module\n"
-    program += f"for name in {modules}: import_module(f'ratioscope.{{name}}')\n"
-    program += f"sys.exit(' and '.join(set({unused}) & sys.modules.keys()) or 0)"
-    found = run(sys.executable, "-c", program, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
+# What a program of one's own imports besides the commands, by extra.
+OF_EXTRA = {
+    "": (),
+    "dashboard": ("dashboard.cli", "dashboard.launcher", "dashboard.app", "dashboard.notebook"),
+    "trainer": ("dashboard.cli", "trainer.training.loop", "trainer.settings.ablation"),
+}
 
 
 # What stands in README in the place of something of the reader's own, and what does not end by itself.
@@ -147,7 +135,12 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 EVERY_COMMAND = """
 import json, os, sys
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from io import StringIO
+for name in MODULES:
+    import_module(f"ratioscope.{name}")
+# torch is half of a command's start, and most commands have no use for it.
+assert EXTRA == "trainer" or "torch" not in sys.modules
 from ratioscope.__main__ import _command
 told = {}
 for line in json.loads(sys.argv[1]):
@@ -188,7 +181,7 @@ def commands_of_readme() -> list[str]:
     return [f"{line} {' '.join(TINY)} --quiet" if line.split()[1] == "train" else line for line in lines]
 
 
-@pytest.mark.parametrize("extra", ["", "dashboard", "trainer"])
+@pytest.mark.parametrize("extra", OF_EXTRA)
 def test_every_command_of_readme_runs_with_its_extra_or_names_the_one_that_it_needs(extra: str, tmp_path: Path) -> None:
     steps = [random_step(np.random.default_rng(0), step) for step in range(3)]
     for name, algorithm in (("mine", "grpo"), ("other", "reinforce")):
@@ -200,7 +193,8 @@ def test_every_command_of_readme_runs_with_its_extra_or_names_the_one_that_it_ne
     others = {canonicalize_name(Requirement(line).name) for name in ("dashboard", "trainer") for line in EXTRAS[name]}
     others -= there
     lacking = {name for name, of in distributions.items() if of & others}
-    program = ABSENT.replace("LACKING", str(lacking)) + EVERY_COMMAND
+    program = ABSENT.replace("LACKING", str(lacking))
+    program += EVERY_COMMAND.replace("MODULES", str(OF_EXTRA[extra])).replace("EXTRA", repr(extra))
     commands = commands_of_readme()
     assert {line.split()[1] for line in commands} >= {"import", "report", "diagnose", "explain", "train", "watch"}
     environment = os.environ | {"RATIOSCOPE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
