@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 # Files with long tests first, so that no process sits over one of them when the others have ended.
 LONG = (
     "tests/browser/", "tests/test_installing.py", "tests/test_one_story.py", "tests/seams/", "tests/trainer/",
-    "tests/dashboard/", "tests/analysis/test_absent.py", "tests/test_notebook.py",
+    "tests/dashboard/", "tests/analysis/test_absent.py", "tests/test_notebook.py", "tests/cases/",
 )  # fmt: skip
 DEMO = "tests/browser/test_demo.py"
 
