@@ -68,14 +68,22 @@ def responses_with_advantage(evidence: LogEvidence) -> pd.DataFrame:
 
 def _scored(evidence: LogEvidence) -> pd.DataFrame:
     """Those with a reward."""
-    rows = responses_with_advantage(evidence)
-    return rows[np.isfinite(rows["reward"])]
+
+    def made() -> pd.DataFrame:
+        rows = responses_with_advantage(evidence)
+        return rows[np.isfinite(rows["reward"])]
+
+    return evidence.once("responses with their advantages and a reward", made)
 
 
 def _whole(evidence: LogEvidence) -> pd.DataFrame:
     """Scored responses with one advantage each, of groups that are whole in their step."""
-    rows = _scored(evidence)
-    return rows.head(0) if evidence.spreads_groups else rows[rows["constant"] & rows["grouped"]]
+
+    def made() -> pd.DataFrame:
+        rows = _scored(evidence)
+        return rows.head(0) if evidence.spreads_groups else rows[rows["constant"] & rows["grouped"]]
+
+    return evidence.once("responses of whole groups with their advantages", made)
 
 
 def _equal_groups(evidence: LogEvidence) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 -- grain: one token, with what the checks ask of it.
+-- The placeholder says whether it is a view or a table.
 -- fresh: log-ratio of two engines that hold the same weights, which should be 0; null where the weights may differ.
-create or replace temp view examined as
+create or replace temp $kind examined as
 select
     *,
     coalesce(logp_behavior_train, logp_current)::double as logp_same_engine,
