@@ -27,7 +27,7 @@ from ratioscope.analysis.findings.news import alert_json
 from ratioscope.analysis.findings.regime import regime
 from ratioscope.analysis.findings.words import chi2_source
 from ratioscope.analysis.linter import CHECKS
-from ratioscope.analysis.linter.verdict import counted_outcomes, log_verdict
+from ratioscope.analysis.linter.verdict import counted_outcomes
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.ratios.distributions import survivals
@@ -278,7 +278,6 @@ def test_the_checks_of_a_log_add_up() -> None:
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
     assert counted_outcomes(opened.remarks) in dict(found.pairs)["How sure?"]
     assert counted_outcomes(opened.remarks).startswith(found.lights[-1].sentence.removesuffix("."))
-    assert counted_outcomes(opened.remarks) in log_verdict(opened.remarks)
     name = "sync_interval20-reinforce-lr0.0003-seed0"
     said = dict(run_verdict(summary_of(name), findings_of(name), [], Limits()).pairs)["Why?"]
     assert said.startswith("Likely")

@@ -228,7 +228,7 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
     # Of a distance those steps are counted that are above the limit by more than their noise.
-    sure = ", beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
+    sure = " beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
     where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")

@@ -114,7 +114,7 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
     assert [group.schedule for group in found.groups] == ["s2", "s1", "s3", "s4", "s5"]
-    assert standing_words(found).sentences[2].endswith("; 2 more schedules: in the plot.")
+    assert standing_words(found).sentences[3].endswith("; 1 more schedule: in the plot.")
 
 
 def test_what_has_no_value_is_said() -> None:

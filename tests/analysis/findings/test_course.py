@@ -84,7 +84,7 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
 
 def test_the_collapsed_run_is_told_from_its_peak_to_its_end() -> None:
     said = learning(summary_of(COLLAPSED), Limits())
-    assert said == ("Accuracy fell 49 → 3 % in steps 0–125: 15 % in step 149.")
+    assert said == ("Accuracy fell 49 → 3 % in steps 0–125, then 15 % in step 149.")
 
 
 def test_evaluation_accuracy_has_the_interval_of_its_prompts() -> None:
@@ -138,10 +138,10 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert mean is not None and mean.still_good == 20
     assert "stayed low" in fall.words
     once = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.2, 0.2]), 0.25, noise=0.02)
-    assert once is not None and once.words == ("Training reward fell 0.5 → 0.2 in steps 0–20: 0.2 in step 90")
+    assert once is not None and once.words == ("Training reward fell 0.5 → 0.2 in steps 0–20, then 0.2 in step 90")
     assert (
         once.since
-        == "After step 10, the last within noise of the best; below 0.375 from step 20, with a recovery (step 70)"
+        == "After step 10, the last within noise of the best; below 0.375 from step 20, back at 0.5 in step 70"
     )
     assert (once.found, once.last_good, once.recovered) == (20, 70, (70,))
     assert (fall.recovered, fall.last_good, fall.since) == ((), 10, "After step 10; below 0.375 for good since step 40")
