@@ -67,7 +67,7 @@ def _part(page: Page, part: Part, subject: Subject, chosen: Sequence[Any]) -> No
         return
     says = _told(part.says, subject, chosen) or worst_step(subject, part.metrics)
     opened = bool(_told(part.opened, subject, chosen))
-    with fold(part.key, title, says, opened=opened, metrics=part.metrics, icon=part.icon) as door:
+    with fold(part.key, title, says, opened=opened, metrics=part.metrics) as door:
         found = _content(page, part, subject, chosen) if door.open else None
     if found is not None:
         for each in part.then:

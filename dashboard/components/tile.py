@@ -78,7 +78,8 @@ def _course(key: str, series: "pd.Series[float]") -> str:
     """The most extreme step, on the side that is worse, and the last one."""
     if series.nunique() == 1:
         return "in every step"
-    falls = CATALOGUE[key].better == "higher"
+    better = CATALOGUE[key].better
+    falls = better == "higher" or (better == "1" and 1 - series.min() > series.max() - 1)
     place = int(series.argmin() if falls else series.argmax())
     worst, last = metric_value(key, float(series.iloc[place])), metric_value(key, float(series.iloc[-1]))
     return f"median; {'min' if falls else 'max'} {worst} (step {series.index[place]}), last {last}"

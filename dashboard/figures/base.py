@@ -289,7 +289,7 @@ def add_sync_ticks(fig: go.Figure, steps: Iterable[int], mode: Mode) -> None:
         hoverinfo="skip",
     )
     fig.update_layout(yaxis3={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
-    name_mark(fig, "ticks: the sampler gets new weights")
+    name_mark(fig, "ticks: weight sync")
 
 
 def name_mark(fig: go.Figure, words: str) -> None:

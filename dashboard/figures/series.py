@@ -115,7 +115,7 @@ def over_steps(
         side = "middle" if not close else "bottom" if limit.value == max(each.value for each in near) else "top"
         base.add_threshold(fig, limit.value, limit.words(percent=percent), mode, side)
     if any(trace.name == base.INTERVAL and len(trace.x) > 1 for trace in fig.data):
-        base.name_mark(fig, f"band: {base.INTERVAL}")
+        base.name_mark(fig, "band: 95%")
     base.add_sync_ticks(fig, sync_steps(summary.values["version_lag"]), mode)
     base.add_marks(fig, marks, summary.values.index)
     if len(keys) == 1 and all(trace.showlegend is False or trace.name == label(keys[0]) for trace in fig.data):

@@ -344,9 +344,9 @@ PAGE = Page(
     parts=[
         Part(
             "where", "Where it sits", places, lambda subject: sentences.sits(subject.opened.remarks),
-            when=_differs, icon=":material/place:", height=300,
+            when=_differs, height=300,
         ),
-        Part("kind", "What it is like", kind, _is_like, when=_differs, icon=":material/fingerprint:", height=300),
+        Part("kind", "What it is like", kind, _is_like, when=_differs, height=300),
         Part(
             "effects", "What it does", effects, lambda subject: sentences.against_limits(facts(subject)),
             when=_has_effects,

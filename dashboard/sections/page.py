@@ -81,7 +81,6 @@ class Part:
     """Whether it is open where the address does not say."""
     metrics: Sequence[str] = ()
     """Of the charts inside; a link to a finding's evidence that is one of them opens it."""
-    icon: str | None = None
     height: int = 0
     """Of what holds the place of blocks that take time; 0: they take none."""
     caption: Caption = ""
