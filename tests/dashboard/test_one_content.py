@@ -74,7 +74,7 @@ def test_a_view_repeats_nothing_of_a_section() -> None:
 
 def test_no_title_comes_twice() -> None:
     found = [(title, file) for file, module in sources("views", "sections") for title in titles(module)]
-    assert {"The path of policies", "How the runs went", "Noise floor", PAGES["tokens"].question} <= set(dict(found))
+    assert {"How the runs went", "Noise floor", PAGES["tokens"].question} <= set(dict(found))
     places: dict[str, set[str]] = {}
     for title, file in found:
         places.setdefault(title, set()).add(file)

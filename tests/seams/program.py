@@ -85,7 +85,7 @@ def fast(folder: Path) -> list[float]:
 
 def opened_pages(run: str) -> dict[str, Any]:
     """Every page of the app, each with what a test asks it."""
-    seen = {name: pages.visit(name, run=run) for name in MENU}
+    seen = {name: pages.visit(name, run=run, **({"findings": "true"} if name == "overview" else {})) for name in MENU}
     clipping, filtered = seen["clipping"], pages.visit("clipping", run=run, rule=OTHER)
     return {
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},

@@ -90,9 +90,9 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     facets: dict[str, list[int]] = {}
     for place, curve in enumerate(found):
         facets.setdefault(attribute(curve.setting, look.facet), []).append(place)
-    order = {row.place: number for number, row in enumerate(comparison.standing.rows)}
-    rank = [order.get(comparison.settings.index(curve.setting), len(found)) for curve in found]
-    facets = dict(sorted(facets.items(), key=lambda facet: min(rank[place] for place in facet[1])))  # as in the plot
+    if look.facet == "schedule":  # in the order of the plot above
+        order = [*(group.schedule for group in comparison.standing.groups), *facets]
+        facets = {schedule: facets[schedule] for schedule in dict.fromkeys(order) if schedule in facets}
     if len(facets) > figures.MOST_IN_A_ROW:  # of many the fullest are seen at once
         facets = dict(sorted(facets.items(), key=lambda facet: -len(facet[1])))
     by_step = measure.by == "step"
