@@ -252,4 +252,4 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     counts = counted_outcomes(remarks)
     if not remarks or mostly_unknown(remarks):
         return LightState.UNKNOWN, f"{capital(counts)}." if remarks else "No check has run."
-    return LightState.TRUSTED, f"{capital(counts)}."
+    return LightState.TRUSTED, f"{capital(counts.partition(',')[0])}."

@@ -21,9 +21,6 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
 from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
 
-_MOST_NAMED = 2
-"""Findings that the line names before which all of them lie."""
-
 
 def render() -> None:
     """The page."""
@@ -106,8 +103,10 @@ def _findings(subject: PageSubject, above: Container[str]) -> None:
     if not found:
         return
     title = f"{len(found)} {'more finding' if lead else 'notice'}{'s' * (len(found) > 1)}"
-    first = [rule_words(finding.rule) for finding in found[:_MOST_NAMED]]
-    with fold("findings", title, ", ".join(first)) as door:
+    lights = " ".join(light.sentence.lower() for light in subject.verdict.lights)
+    words = [rule_words(finding.rule) for finding in found]
+    first = next((each for each in words if each.lower() not in lights), words[0])  # the lights have named some
+    with fold("findings", title, first) as door:
         if not door.open:
             return
         for finding in found:
