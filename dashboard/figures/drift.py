@@ -85,7 +85,7 @@ def path_diagram(frame: pd.DataFrame, mode: Mode) -> go.Figure:
     )
     fig.update_layout(showlegend=False, hovermode="closest", dragmode=False, margin={"l": 8, "r": 8, "t": 8, "b": 8})
     fig.update_xaxes(visible=False, range=[-0.35, len(names) - 0.65], fixedrange=True)
-    return fig.update_yaxes(visible=False, range=[-2.0 if recomputed else -1.6, 0.95], fixedrange=True)
+    return fig.update_yaxes(visible=False, range=[-2.0 if recomputed else -1.6, 1.25], fixedrange=True)
 
 
 def _add_edge(fig: go.Figure, of: dict[Any, Any], pair: str, x: Any, y: Any, colour: str, largest: float) -> None:

@@ -48,7 +48,7 @@ def parts(
                       marks=cause is Cause.ENGINE and bool(sparse))  # fmt: skip
     largest = max((float(values.max()) for values in series.values() if values.notna().any()), default=0.0)
     if Cause.ENGINE in series and largest > limit / 4:
-        base.add_threshold(fig, limit, f"limit of the<br>mismatch {limit:.3g}", mode)
+        base.add_threshold(fig, limit, f"mismatch<br>limit {limit:.3g}", mode)
     fig.update_yaxes(rangemode="tozero")
     index = next(iter(series.values())).index if series else pd.Index([], dtype=int)
     return base.set_steps(fig, steps, index)

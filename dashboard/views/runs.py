@@ -94,8 +94,11 @@ def _watcher(known: list[Listed], version: int) -> Callable[[], None]:
 
     def watch() -> None:
         reader.ask(known)
-        if not drawn:  # the page has just been drawn
+        if not drawn:  # the page has just been drawn, of a list that may be some seconds old
             drawn.append(_stamp(live, places))
+            if any("://" not in str(run.folder) and not run.folder.exists() for run in known):
+                state.listed_runs.clear()
+                st.rerun()
         elif not (rested() and server_load.has_spare(session().drawn)):
             return
         elif _stamp(live, places) != drawn[0]:
