@@ -25,10 +25,10 @@ from ratioscope.analysis.compare.sentences import (
     with_other_seeds,
 )
 from ratioscope.analysis.compare.standing import Contrast, SettingRow, Standing, short_names, standing
-from ratioscope.analysis.compare.wording import some
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.findings.plain import json_value
+from ratioscope.analysis.findings.words import some
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line
@@ -92,7 +92,7 @@ class ComparisonReport:
     def table(self) -> tuple[tuple[str, ...], ...]:
         """Head and a row for each setting, best first; a schedule has a row of its own. Empty columns are left out."""
         found, share, called = self.standing, CATALOGUE[self.standing.metric].share, rank_words(self.standing)
-        mean = "mean" if max(len(row.seeds) for row in found.rows) > 1 else "end"
+        mean = "mean" if any(len(row.seeds) > 1 for row in found.rows) else "end"
         rows = [("", mean, "95%", "seeds", "group", "to the best")]
         for group in found.groups:
             rows += [(one_line(group.schedule), "", "", "", "", "")] if group.schedule else []

@@ -20,16 +20,15 @@ from ratioscope.analysis.compare.standing import (
 )
 from ratioscope.analysis.compare.wording import (
     MORE_SEEDS,
-    MOST_LISTED,
     by_how_much,
     lowered,
     margin_words,
     measured,
     quantity,
-    some,
     under,
 )
 from ratioscope.analysis.findings.numbers import bracketed, capital
+from ratioscope.analysis.findings.words import MOST_LISTED, some
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 

@@ -1,16 +1,12 @@
 """Words for comparisons: numbers with few digits, differences as higher or lower, schedules, lists that end."""
 
-from collections.abc import Iterable
 from math import isfinite
 
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, SHARE_MARGIN, in_points
 from ratioscope.analysis.findings.numbers import bracketed, number, percent
-from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of anything more than these, and one, are counted, not named.
-MOST_LISTED = 3
 MORE_SEEDS = "run at least 3"
 """What to do about too few seeds, where there are no others to take in."""
 
@@ -52,13 +48,6 @@ def under(schedule: str) -> str:
     if schedule in ("offline", "on-policy"):
         return schedule
     return "where the schedule is not stated" if schedule == "schedule not stated" else f"under {schedule}"
-
-
-def some(items: Iterable[str], separator: str = ", ", most: int = MOST_LISTED) -> str:
-    """The first ones, and how many more there are; a single one more takes no more room than its number."""
-    items = list(items)
-    more = len(items) - most
-    return listed([*items[:most], f"{more} more"] if more > 1 else items, separator)
 
 
 def lowered(title: str) -> str:

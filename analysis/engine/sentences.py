@@ -107,7 +107,7 @@ def _why_not(facts: EngineFacts, log: Logged) -> str:
 def sits_mostly(remarks: Sequence[Finding]) -> str:
     """The part of the tokens that holds most of it, beside what their probability makes expect. A sentence, or none."""
     placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
-    return f"{placed.why.partition('; ')[0]})." if placed else ""
+    return f"{placed.why.rpartition('; ')[0]})." if placed else ""
 
 
 def what_to_log(facts: EngineFacts, framework: str = "") -> str:

@@ -5,7 +5,6 @@ fall.words                               # "Accuracy fell 38 → 2 % in steps 0�
 fall.since                               # "After step 0; below 28 % for good since step 10"
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, half_width, level_change, rounded_level
-from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.findings.words import some
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -23,8 +22,6 @@ LEVEL_WORDS = {"eval_accuracy": "accuracy", "reward": "training reward"}
 _LEAST_EVALUATIONS = 8
 _LEAST_REWARDS = 30
 _LEAST_AFTERWARDS = 3
-_MOST_NAMED = 3
-"""Steps of recoveries that a sentence names, where there are more by two."""
 _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
 _BEYOND = 2.0
@@ -90,7 +87,7 @@ class Fall:
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered:
-            again = f"step{'s' * (len(self.recovered) > 1)} {_some(self.recovered)}"
+            again = f"step{'s' * (len(self.recovered) > 1)} {some(map(str, self.recovered))}"
             return f"{below} from step {self.found}, back at {rounded_level(self.best, share=self._share)} in {again}"
         share = "for good" if len(self.low) == self.n_after else f"in {len(self.low)} of {self.n_after} values"
         return f"{below} {share} since step {self.found}"
@@ -118,12 +115,6 @@ class Fall:
     @property
     def _share(self) -> bool:
         return CATALOGUE[self.metric].share
-
-
-def _some(steps: Sequence[int]) -> str:
-    """Steps in words, the first ones where they are many."""
-    return listed([str(step) for step in steps] if len(steps) <= _MOST_NAMED + 1 else
-                  [*map(str, steps[:_MOST_NAMED]), f"{len(steps) - _MOST_NAMED} more"])  # fmt: skip
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

@@ -1,6 +1,6 @@
 """Facts in words, as every room says them: the same cause has the same name everywhere, and the same number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
@@ -19,11 +19,22 @@ BEYOND = "beyond what this sample can show"
 """In place of an estimate of a total variation above 1."""
 
 
+MOST_LISTED = 3
+"""Of anything more than these, and one, are counted, not named."""
+
+
 def listed(items: Sequence[str], separator: str = ", ") -> str:
     """ "a, b and c"; with semicolons nothing comes before the last."""
     if len(items) < 2 or separator != ", ":
         return separator.join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def some(items: Iterable[str], separator: str = ", ", most: int = MOST_LISTED) -> str:
+    """The first ones, and how many more there are; a single one more takes no more room than its number."""
+    items = list(items)
+    more = len(items) - most
+    return listed([*items[:most], f"{more} more"] if more > 1 else items, separator)
 
 
 def judged_without(parts: Sequence[LeftOut]) -> str:

@@ -137,7 +137,7 @@ def _links(run_id: str, sibling: Sibling) -> None:
         st.page_link(pages["compare"], label="Compare", icon=":material/stacked_line_chart:", query_params=both)
 
 
-def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False) -> None:
+def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:
     """All of them in a line each, to open on this page or to compare; nothing where there is none.
 
     Args:
@@ -154,7 +154,7 @@ def sibling_runs(run_id: str, page: str = "overview", *, all_shown: bool = False
                 headline = server_reader().of(state.runs()[sibling.run_id].folder)
                 st.markdown(f"{escape(sibling.words)}{f': {_result(headline)}' if headline else ''}", width="stretch")
                 pages = session().pages
-                st.page_link(pages[page], label=escape(sibling.run_id), query_params={"run": sibling.run_id})
+                st.page_link(pages["overview"], label=escape(sibling.run_id), query_params={"run": sibling.run_id})
                 both = {"run": [run_id, sibling.run_id]}
                 st.page_link(pages["compare"], label="Compare", icon=":material/stacked_line_chart:", query_params=both)
         if len(found) > _MOST:

@@ -1,5 +1,6 @@
 """Whether the engine hurts: the finding renders the verdict, its numbers are those of an independent computation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure_engine
-from ratioscope.analysis.engine.sentences import answer
+from ratioscope.analysis.engine.sentences import answer, sits_mostly
 from ratioscope.analysis.engine.signature import engine_signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict, _trend, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import where_engine_differs
@@ -27,6 +28,7 @@ from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from tests.making.engines import engine_steps
 from tests.making.runs import write_run
+from tests.making.samples import SAMPLE_RUNS
 
 
 @pytest.mark.parametrize(
@@ -173,3 +175,12 @@ def test_why_it_cannot_be_told_is_what_the_log_lacks(tmp_path: Path, absent: tup
         opened.summary, opened.facts(), measure_engine(opened.run), UNKNOWN, missing=missing_columns(log)
     )
     assert found.verdict is EngineVerdict.CANNOT_TELL and why in answer(found, None, log)
+
+
+def test_where_it_sits_is_told_beside_what_was_expected_whatever_the_tokens_are() -> None:
+    remarks = open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0").remarks
+    (placed,) = [remark for remark in remarks if remark.place]
+    assert sits_mostly(remarks) == "68.4% of the mismatch is in tokens '0', '1', '5' and '7' (47.5% expected)."
+    semicolon = replace(placed, why=placed.why.replace("'0'", "'; '"))
+    assert "'; ', '1'" in sits_mostly([semicolon]) and sits_mostly([semicolon]).endswith("(47.5% expected).")
+    assert sits_mostly([]) == ""
