@@ -113,11 +113,12 @@ class LevelTrend(NamedTuple):
     @property
     def where(self) -> str:
         """These steps: "steps 0–45 and 105–149"."""
-        return f"steps {self.first[0]}–{self.first[1]} and {self.last[0]}–{self.last[1]}"
+        began, ended = (f"{low}–{high}" if low < high else f"{low}" for low, high in (self.first, self.last))
+        return f"steps {began} and {ended}"
 
     @property
     def words(self) -> str:
-        """From where to where: "Accuracy 53 → 91 %"."""
+        """From where to where: "Accuracy 53 → 91%"."""
         said = level_change(self.start, self.end, share=CATALOGUE[self.metric].share)
         return f"{LEVEL_WORDS[self.metric].capitalize()} {said}"
 
@@ -159,7 +160,7 @@ def level_trend(summary: StepSummary) -> LevelTrend | None:
 
 
 def level_moved(summary: StepSummary, limits: Limits) -> str:
-    """From where to where the level went, "Accuracy 53 → 91 %": its fall, where it fell, else its trend; "": too few
+    """From where to where the level went, "Accuracy 53 → 91%": its fall, where it fell, else its trend; "": too few
     values."""
     if (fall := fall_of(summary, limits)) is not None:
         said = level_change(fall.best, fall.last, share=CATALOGUE[fall.metric].share)

@@ -71,17 +71,17 @@ class Drop:
 
     @property
     def low_words(self) -> str:
-        """What its low values are: "accuracy below 62 %"."""
+        """What its low values are: "accuracy below 62%"."""
         return f"{LEVEL_WORDS[self.metric]} below {rounded_level(self.limit, share=CATALOGUE[self.metric].share)}"
 
     @property
     def change(self) -> str:
-        """From where to where: "accuracy 80 → 27 %"."""
+        """From where to where: "accuracy 80 → 27%"."""
         return f"{LEVEL_WORDS[self.metric]} {level_change(self.good, self.last, share=CATALOGUE[self.metric].share)}"
 
     @property
     def words(self) -> str:
-        """The same with how fast, without a full stop: "accuracy 80 → 27 % in 10 steps"."""
+        """The same with how fast, without a full stop: "accuracy 80 → 27% in 10 steps"."""
         n = self.last_step - self.good_step
         return f"{self.change} in {n} step{'s' * (n != 1)}"
 

@@ -1,8 +1,8 @@
 """A fall of what a run is for from its best level: decided once, for the finding, the headline and the pages.
 
 fall = fall_of(summary, limits)          # None: it has not fallen
-fall.words                               # "Accuracy fell 38 → 2 % in steps 0–45 and stayed low: 4 % in step 50"
-fall.since                               # "After step 0; below 28 % for good since step 10"
+fall.words                               # "Accuracy fell 38 → 2% in steps 0–45 and stayed low: 4% in step 50"
+fall.since                               # "After step 0; below 28% for good since step 10"
 """
 
 from dataclasses import dataclass, replace
@@ -94,7 +94,7 @@ class Fall:
 
     @property
     def low_words(self) -> str:
-        """What its low values are: "accuracy below 37 %"."""
+        """What its low values are: "accuracy below 37%"."""
         return f"{self._named} below {rounded_level(self.limit, share=self._share)}"
 
     @property

@@ -76,18 +76,18 @@ def level(value: float, *, share: bool) -> str:
 
 
 def rounded_level(value: float, *, share: bool) -> str:
-    """The same in a headline: "66 %"."""
+    """The same in a headline: "66%"."""
     if not share:
         return number(value)
-    return f"{100 * value:.{0 if value == 0 or value >= 0.01 else 1}f} %"
+    return f"{100 * value:.{0 if value == 0 or value >= 0.01 else 1}f}%"
 
 
 def level_change(before: float, after: float, *, share: bool) -> str:
-    """From one level to another: "80 → 27 %" of a share; the decimal that tells them apart, where there is one."""
+    """From one level to another: "80 → 27%" of a share; the decimal that tells them apart, where there is one."""
     if not share:
         return f"{number(before)} → {number(after)}"
     digits = 0 if round(100 * before) != round(100 * after) or before == after else 1
-    return f"{100 * before:.{digits}f} → {100 * after:.{digits}f} %"
+    return f"{100 * before:.{digits}f} → {100 * after:.{digits}f}%"
 
 
 def half_width(width: float, *, share: bool) -> str:

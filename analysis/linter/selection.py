@@ -104,7 +104,7 @@ def left_out_by_length(evidence: LogEvidence) -> MarkReading | None:
     share, n = of["mean"].to_numpy(dtype=float), of["size"].to_numpy(dtype=float)
     error = sqrt(sum(p * (1 - p) / m for p, m in ((share[0], n[0]), (share[3], n[3]))))
     found = float(share[3] - share[0])
-    clause = f"by quarter of length, {', '.join(f'{100 * each:.0f}' for each in share)} % are left out"
+    clause = f"by quarter of length, {', '.join(f'{100 * each:.0f}' for each in share)}% are left out"
     return MarkReading(found if found > _CLEARLY * error else 0.0, clause, (), ("n_tokens",))
 
 

@@ -1,7 +1,7 @@
 """The three lights of a run: does it learn, how far is the policy from its data, can the log be trusted.
 
 learning, off_policy, log = lights(summary, findings, remarks, limits)
-learning.state.word, learning.sentence       # "rising", "Accuracy 43 → 91 %."
+learning.state.word, learning.sentence       # "rising", "Accuracy 43 → 91%."
 log.severity                                 # of the state, or of a graver finding about the same
 
 Each is judged by itself: a run that rises is rising whatever its ratios do. `LightState` declares the states with their

@@ -193,7 +193,7 @@ def metric(
     offset: int = 0,
     limit: int = 200,
 ) -> dict[str, Any]:
-    """A metric by step with its 95 % interval and note, and what it means.
+    """A metric by step with its 95% interval and note, and what it means.
 
     Quote the interval with the number. A value that is null is undefined or not logged, never 0: its note says why; a
     note beside a value says why it cannot be trusted.

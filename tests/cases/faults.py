@@ -554,7 +554,7 @@ def labels_one_token_late() -> Log:
 
 @FAULTS(
     "weights",
-    "40 % of the tokens have no version: their age is unknown, not 0.",
+    "40% of the tokens have no version: their age is unknown, not 0.",
     report="AReaL #1736; verl #7568, #7569; miles #3334",
     needs=(r"version & 4\d(\.\d+)? ?%|missing|\bnull|not logged|unknown|without",),
     never=(TEMPERATURE, BROKEN),
@@ -644,7 +644,7 @@ def nan_behind_a_token() -> Log:
 
 @FAULTS(
     "log",
-    "4 % of the sampler's log-probabilities are above 0.",
+    "4% of the sampler's log-probabilities are above 0.",
     report="OpenRLHF #1165; maxtext #5231",
     needs=(r"above (0|zero)|positive|larger than (0|zero|1)|beyond 0",),
     never=(WHOLLY_BROKEN, NEVER_ARRIVED, TEMPERATURE),
@@ -677,7 +677,7 @@ def _certain(token: NDArray[Any], logp: Array) -> Array:
 
 @FAULTS(
     "log",
-    "40 % of logp_behavior is one constant, -1: a placeholder.",
+    "40% of logp_behavior is one constant, -1: a placeholder.",
     needs=(r"constant|same value|one value|placeholder|-1(\.0+)?\b.{0,40}(in|of) ",),
     never=(r"number format|float16", NEVER_ARRIVED, TEMPERATURE),
     columns=("all", "verl"),
@@ -940,7 +940,7 @@ def one_giant_advantage() -> Log:
 
 @FAULTS(
     "selection",
-    "10 % of the responses have no token: they count in the baseline and not in the loss.",
+    "10% of the responses have no token: they count in the baseline and not in the loss.",
     needs=(r"empty|length 0|zero.length|\b0 tokens|no tokens?\b|without (a |any )?tokens? & response",),
     never=(TEMPERATURE, NEVER_ARRIVED, BROKEN),
     columns=("all", "verl"),
@@ -996,7 +996,7 @@ def failures_scored_zero() -> Log:
 
 @FAULTS(
     "selection",
-    "Responses that the reward function cannot score count as 0 beside the others of their group: 15 %.",
+    "Responses that the reward function cannot score count as 0 beside the others of their group: 15%.",
     report="NeMo-Gym #2552; rllm #710; open-instruct #1887",
     needs=(r"(reward|scor).{0,80}(nan|missing|not scored|unscored|cannot be scored|no number|counted as 0)",),
     never=(TEMPERATURE, NEVER_ARRIVED, BROKEN),
@@ -1274,7 +1274,7 @@ def one_update_too_large() -> Log:
 
 @FAULTS(
     "selection",
-    "Responses grow to the length limit: the truncated share rises from 10 to 90 %, and these score 0.",
+    "Responses grow to the length limit: the truncated share rises from 10 to 90%, and these score 0.",
     needs=(r"truncat.{0,80}(ris|rose|grow|grew|from|→|%)|length limit",),
     never=(BROKEN, TEMPERATURE, NEVER_ARRIVED, r"does not show what changed first"),
     columns=("all", "verl", "no groups"),

@@ -301,7 +301,7 @@ def tokens_dropped_inside() -> Log:
     return log.keep(log.rng.random(len(log.row)) > 0.08)
 
 
-@SICK("sick but true", "The sampler mixes in 2 % of uniform tokens and logs what it drew from: bounded ratios.",
+@SICK("sick but true", "The sampler mixes in 2% of uniform tokens and logs what it drew from: bounded ratios.",
       never=OF_A_COLUMN, columns=("all", "verl"))  # fmt: skip
 def smoothed_sampler() -> Log:
     size = Shape(709).vocabulary

@@ -84,7 +84,7 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
 
 def test_the_collapsed_run_is_told_from_its_peak_to_its_end() -> None:
     said = learning(summary_of(COLLAPSED), Limits())
-    assert said == ("Accuracy fell 49 → 3 % in steps 0–125, then 15 % in step 149.")
+    assert said == ("Accuracy fell 49 → 3% in steps 0–125, then 15% in step 149.")
 
 
 def test_evaluation_accuracy_has_the_interval_of_its_prompts() -> None:

@@ -39,7 +39,7 @@ def test_the_states_are_declared_once_and_a_light_is_as_grave_as_its_state_at_le
 def test_a_run_that_rises_is_rising_whatever_its_ratios_do() -> None:
     learning, off_policy, log = shown(eval_accuracy=RISING, khat_token=1.2, top1pct_share=0.5)
     assert (learning.state, learning.severity) == (LightState.RISING, Severity.NONE)
-    assert learning.sentence == "Accuracy 31 → 88 % (steps 0–3 and 56–59)."
+    assert learning.sentence == "Accuracy 31 → 88% (steps 0–3 and 56–59)."
     assert off_policy.state is LightState.HIGH and off_policy.severity is Severity.WARNING
     assert "Heavy tail in 60 of 60 steps" in off_policy.sentence
     assert log.state is LightState.TRUSTED
@@ -48,13 +48,13 @@ def test_a_run_that_rises_is_rising_whatever_its_ratios_do() -> None:
 def test_a_flat_run_is_flat_and_never_just_fine() -> None:
     learning, off_policy, _ = shown(eval_accuracy=0.5)
     assert (learning.state, learning.severity) == (LightState.FLAT, Severity.NOTICE)
-    assert learning.sentence == "Accuracy 50 → 50 % (steps 0–19 and 40–59), within noise."
+    assert learning.sentence == "Accuracy 50 → 50% (steps 0–19 and 40–59), within noise."
     assert off_policy.state is LightState.SMALL
 
 
 def test_a_lost_share_of_a_level_without_a_fall_is_no_flat_line() -> None:
     learning, *_ = shown(eval_accuracy=0.8 - 0.15 * np.arange(STEPS) / STEPS)
-    assert learning.state is LightState.FALLEN and learning.sentence == "Accuracy 80 → 66 % (steps 0–3 and 56–59)."
+    assert learning.state is LightState.FALLEN and learning.sentence == "Accuracy 80 → 66% (steps 0–3 and 56–59)."
 
 
 def test_few_values_are_too_few() -> None:
@@ -141,10 +141,10 @@ def test_a_live_run_is_told_to_consider_stopping(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [], status="running")
     live = open_folder(folder).run
     (found,) = (each for each in diagnose(evidence.summary, replace(live, status="running")) if "drop" in each.rule)
-    assert found.sentence == "Dropping now: accuracy 80 → 27 % in 1 step."
+    assert found.sentence == "Dropping now: accuracy 80 → 27% in 1 step."
     assert found.do.startswith("Consider stopping, and go back to step 58. Score an earlier")
     ended = next(each for each in diagnose(summary, run_of("sync_offset10-reinforce-seed0")) if "drop" in each.rule)
-    assert ended.sentence == "Accuracy 80 → 27 % in 9 steps, where the run ends." and "stopping" not in ended.do
+    assert ended.sentence == "Accuracy 80 → 27% in 9 steps, where the run ends." and "stopping" not in ended.do
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -172,4 +172,4 @@ def test_on_every_sample_run_an_adjective_fits_its_number(name: str) -> None:
 def test_the_command_line_has_a_line_for_each() -> None:
     lines = lights_text(lights_of(open_folder(SAMPLE_RUNS / RISERS[0]))).splitlines()
     assert [line.split()[1] for line in lines] == list(NAMES)
-    assert lines[0] == "↗ Learning    Rising. Accuracy 63 → 87 % (steps 0–10 and 145–149)."
+    assert lines[0] == "↗ Learning    Rising. Accuracy 63 → 87% (steps 0–10 and 145–149)."
