@@ -155,10 +155,10 @@ def looks_like(like: Signature, blamed: Sequence[Blamed] = ()) -> str:
             drew = f"the sampler drew at {number(like.number)} × the trainer's"
             return f"The mismatch looks like a temperature: {drew}{beside}."
         case Like.TRUNCATION:
-            kept = f"kept {percent(like.number)} of the probability on average"
+            kept = f"kept {percent(like.number)} of the probability"
             if not stated or not like.rest < 1:
                 return f"The mismatch looks like truncation (top-p, top-k): the sampler {kept}."
-            rest = f" At most the other {_rounded(like.rest)} comes from {other}." if other else ""
+            rest = f" The other {_rounded(like.rest)} at most: {other}." if other else ""
             return f"{_rounded(1 - like.rest)} of the mismatch comes from {stated}, which {kept}.{rest}"
         case Like.ROUNDING:
             return f"The mismatch looks like rounding{by}: small, to both sides, and gone where the policy is sure."
@@ -206,10 +206,9 @@ def beside_the_update(facts: EngineFacts) -> str:
     bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
-    times = number(facts.mean / facts.update, digits=2)
     return (
-        f"{times} × the update (mean {tv_text(facts.update)}), yet it moves "
-        f"the surrogate by {_rounded(bias.value)} of an update's gain (limit {percent(bias.limit)})."
+        f"Larger than the update, it moves the surrogate by {_rounded(bias.value)} of an update's gain "
+        f"(limit {percent(bias.limit)})."
     )
 
 

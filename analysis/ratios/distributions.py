@@ -79,10 +79,8 @@ class Survival:
         lost += f" of the ratios {'are' if self.far_below else 'is'} below {1 / FAR:g}"
         lost += f", {self.n_zero} are 0" if self.n_zero else ""
         beyond = f" {self.n_infinite} ratios are infinite." if self.n_infinite else ""
-        return (
-            f"Upper tail: {_verdict(self.upper, self.n)}. "
-            f"Lower tail, of 1/ratio: {_verdict(self.lower, self.n)}; {lost}.{beyond}"
-        )
+        upper, lower = (_verdict(tail, self.n) for tail in (self.upper, self.lower))
+        return f"Upper tail: {upper}. Lower tail, of 1/ratio: {lower}; {lost}.{beyond}"
 
 
 def _verdict(tail: DrawnTail, n: int) -> str:

@@ -104,10 +104,7 @@ def versions_sentence(found: pd.DataFrame) -> str:
     if not found["known"].any():
         return "Versions are not logged: whether responses come from several of them is unknown."
     if not several:
-        return (
-            "Every response was sampled by one version: versions are logged per response, or the sampler's weights "
-            "never change within one."
-        )
+        return "Every response was sampled by one version."
     with_switch = int((found["several"] > 0).sum())
     return (
         f"{several:,} of {responses:,} responses ({percent(several / responses)}) have tokens of several versions, "

@@ -84,7 +84,8 @@ def _what_matters(facts: Facts, setup: Setup) -> str:
     if facts.concern is Concern.VARIANCE:
         size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
         if setup.weighted is False:
-            return f"{small_bias(facts)}. Importance weights would vary a lot, but this loss has none. {capital(size)}."
+            of = f"χ² of whole responses {of_log1p(facts.log_chi2)}, limit {facts.limits.chi2:g}"
+            return f"{small_bias(facts)}. Importance weights would vary a lot ({of}), but this loss has none."
         return f"Variance is the concern, which a trust region does not see. {capital(size)}."
     return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 
@@ -149,7 +150,7 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
     # A value that rests on its largest ratio is no example, as long as there is another one.
     sure = hidden & known["chi2_seq_trusted"]
     worst = int(str(known.loc[sure if sure.any() else hidden, "chi2_seq"].idxmax()))
-    doubt = "" if sure.any() else ", which cannot be trusted: it rests on the largest ratio, as in all of these steps"
+    doubt = "" if sure.any() else "; in all of these it rests on the largest ratio"
     return (
         f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
         f"responses above {far:g}, most so in step {worst}{doubt}."

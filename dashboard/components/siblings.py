@@ -20,6 +20,7 @@ from ratioscope.dashboard.watching.headlines import Headline
 from ratioscope.dashboard.watching.reader import server_reader
 
 _MOST = 12
+_COMPARE = ":material/stacked_line_chart:"
 _GRACE, _PAUSE = 0.15, 2.0
 """Seconds that the page waits for their results, and until it looks again."""
 
@@ -64,17 +65,23 @@ class SiblingResults:
             here = known.get(self.run_id, Headline())
             read = [sibling for sibling in self.changed if sibling.run_id in known]
             best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:ACROSS]
-            st.caption(f"**Siblings**{_told(here, len(read), len(self.changed))}")
+            self._head(_told(here, len(read), len(self.changed)))
             shown, names = [known[sibling.run_id] for sibling in best], short_settings(best)
             scale = _scale([here, *shown])
             with st.container(key="sibling-tiles"):
                 for column, sibling, headline in zip(st.columns(ACROSS), best, shown, strict=False):
                     with column:
-                        _tile(self.run_id, sibling, names[sibling.run_id], headline, here, scale)
+                        _tile(sibling, names[sibling.run_id], headline, here, scale)
             if waiting and not left:
                 st.rerun()
 
         st.fragment(row, run_every=_PAUSE if waiting else None)()
+
+    def _head(self, told: str) -> None:
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.caption(f"**Siblings**{told}", width="content")
+            every = {"run": [self.run_id, *(sibling.run_id for sibling in self.changed)]}
+            st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params=every)
 
     def _known(self) -> dict[str, Headline]:
         return {run.run_id: headline for run in self._asked if (headline := server_reader().get(run)) is not None}
@@ -107,18 +114,16 @@ def _scale(shown: Sequence[Headline]) -> tuple[float, float]:
     return min([0.0, *values]), max([*values, 1e-12])
 
 
-def _tile(
-    run_id: str, sibling: Sibling, name: str, headline: Headline, here: Headline, scale: tuple[float, float]
-) -> None:
+def _tile(sibling: Sibling, name: str, headline: Headline, here: Headline, scale: tuple[float, float]) -> None:
     with st.container(border=True, height="stretch", gap=None):
-        st.caption(escape(name), help=escape(sibling.words))
+        overview, opened = session().pages["overview"], {"run": sibling.run_id}
+        st.page_link(overview, label=escape(name), query_params=opened, help=escape(sibling.words))
         st.markdown(_result(headline))
         if headline.level:
             beside = here.level if here.level_metric == headline.level_metric else ()
             steps = headline.last_step + 1, here.last_step + 1
             drawn = small_multiple(headline.level, beside, *scale, steps=steps, metric=headline.level_metric)
             st.image(drawn, width="stretch", alt="")
-        _links(run_id, sibling)
 
 
 def _result(headline: Headline) -> str:
@@ -127,14 +132,6 @@ def _result(headline: Headline) -> str:
         return "no level"
     state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
     return f":material/{state.icon}: **{escape(_end(headline).words)}**"
-
-
-def _links(run_id: str, sibling: Sibling) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        pages = session().pages
-        opened, both = {"run": sibling.run_id}, {"run": [run_id, sibling.run_id]}
-        st.page_link(pages["overview"], label="Open", query_params=opened, help=escape(sibling.run_id))
-        st.page_link(pages["compare"], label="Compare", icon=":material/stacked_line_chart:", query_params=both)
 
 
 def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:
@@ -156,7 +153,7 @@ def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:
                 pages = session().pages
                 st.page_link(pages["overview"], label=escape(sibling.run_id), query_params={"run": sibling.run_id})
                 both = {"run": [run_id, sibling.run_id]}
-                st.page_link(pages["compare"], label="Compare", icon=":material/stacked_line_chart:", query_params=both)
+                st.page_link(pages["compare"], label="Compare", icon=_COMPARE, query_params=both)
         if len(found) > _MOST:
             st.caption(f"{len(found) - _MOST} more differ in one setting.")
 

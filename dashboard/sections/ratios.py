@@ -8,6 +8,7 @@ import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings.course import course
+from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import RatioLevel, Survival, by_step, survivals
@@ -129,8 +130,8 @@ def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
     """
     found, steps = _survivals(subject, pair), subject.window(_TOKENS).words
     said = (
-        f"Fitted to all tokens of {steps} pooled; headline, tile and limit are of single steps. Right: tokens that "
-        "the first policy favours, left: tokens that it has abandoned."
+        f"{capital(steps)} pooled; headline and tiles are of single steps. Right: tokens that the first policy "
+        "favours, left: those that it has abandoned."
     )
     kinds: tuple[tuple[RatioLevel, str, str, str], ...] = (
         ("token", "Tails of the token ratio", _SYMBOLS[pair], "tokens"),

@@ -236,7 +236,7 @@ def _main(subject: Subject) -> list[Shown]:
     return [Beside(panels), Paragraph(f"{panels[0].takeaway} {_MARKS}", small=True)]
 
 
-_MARKS = "Unshaded: bias and variance are both within their limits. Open circles cannot be trusted."
+_MARKS = "Unshaded: both within their limits. Open circles cannot be trusted."
 
 
 def _is_weighed(subject: Subject) -> bool:

@@ -103,7 +103,8 @@ def _from_a_run(of: Experiment) -> None:
     known = state.runs()
     for meeting in (meeting for meeting in MEETINGS if meeting.experiment == of.key):
         page = PAGES[meeting.page]
-        st.subheader("Where one meets it in a run", anchor=False)
+        head = st.container(horizontal=True, vertical_alignment="center")
+        head.subheader("Where one meets it in a run", anchor=False, width="content")
         asked = [run for run in (*state.chosen_ids()[:1], meeting.run) if run in known]
         if not asked:
             st.caption(f"Open a run, or make one in which it is plain: `ratioscope train --sample {meeting.run}`.")
@@ -116,11 +117,7 @@ def _from_a_run(of: Experiment) -> None:
                 st.text(safe(error))
             if found:
                 break
-        with st.container(horizontal=True, vertical_alignment="center"):
-            words = (
-                f"{escape(one_line(name))}, page {page.title}"
-                if found
-                else f"{escape(one_line(name))} has not the columns for it"
-            )
-            st.page_link(session().pages[page.key], label=words, icon=page.icon, query_params={"run": name})
+        told = f", page {page.title}" if found else " has not the columns for it"
+        words, target = f"{escape(one_line(name))}{told}", session().pages[page.key]
+        head.page_link(target, label=words, icon=page.icon, query_params={"run": name})
         draw(*found, caption="above")

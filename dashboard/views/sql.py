@@ -40,7 +40,6 @@ def render() -> None:
     with schema:
         _schema(tables)
     if not sql.strip():
-        st.info("Choose a question above to see its query, or write your own SELECT.", icon=":material/database:")
         return
     kept = _outcome(opened, sql)
     if kept is None:

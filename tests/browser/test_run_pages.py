@@ -106,7 +106,7 @@ def test_the_first_screen_of_overview_is_read_at_a_glance(open_page: OpenPage, r
     place.symlink_to(SAMPLE_RUNS / run, target_is_directory=True)
     try:
         page = open_page(f"/overview?run={run}")
-        expect(page.get_by_role("combobox", name="Run")).to_have_value(run)  # not the run before, nor "opens as soon as"
+        expect(page.get_by_role("combobox", name="Run")).to_have_value(run)  # not the one before
         settled(page, "Overview")
         expect(charts(page).first).to_be_visible()
         usual = page.viewport_size

@@ -54,7 +54,6 @@ def test_the_page_opens_with_what_there_is_to_ask_and_runs_nothing(look: Look, g
     at = look("sql", "finished")
     tokens = int(summarise(open_run(gallery / "finished")).values["n_tokens"].sum())
     assert f"**{tokens:,} tokens in 12 steps can be queried" in sentences(at)
-    assert "Choose a question above to see its query" in sentences(at)
     assert at.session_state["ratioscope"].sql is None
 
 
