@@ -6,14 +6,13 @@ of report and notebook, findings and what `watch` sends of them.
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES, diagnose
+from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.drift import sentences as drift
@@ -46,7 +45,7 @@ from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.theme import MODES
 from tests.making.pages import sentences, visit
 from tests.making.runs import Step, random_step, write_run
-from tests.making.samples import NAMES, SAMPLE_RUNS, part_of, summary_of
+from tests.making.samples import NAMES, SAMPLE_RUNS, findings_of, part_of, summary_of
 
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?"
 _CAUSE = "|".join(cause.words for cause in Cause)
@@ -109,12 +108,6 @@ def said_of(summary: StepSummary, facts: Facts) -> list[str]:
         drift.drift_headline(facts), drift.path_section(facts), drift.triangle_sentence(facts), regime(facts).sentence,
         mode, verdict["What happened?"],
     ]  # fmt: skip
-
-
-@cache
-def findings_of(name: str) -> list[Finding]:
-    """Those of a sample run; finding them is the larger part of what the tests of all sample runs do."""
-    return diagnose(summary_of(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

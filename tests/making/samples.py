@@ -2,6 +2,7 @@
 
 summary_of("offline-grpo-seed0")          its step summary
 run_of("offline-grpo-seed0")              the run itself
+findings_of("offline-grpo-seed0")         what is said of it, as its pages have it
 part_of(SAMPLE_RUNS / NAMES[0], folder, range(8))   a copy of some steps
 """
 
@@ -13,6 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.compare import end_value
+from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.runs.store import Run, discover, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.run_format.schema import FileName
@@ -35,6 +38,12 @@ def run_of(name: str) -> Run:
 def summary_of(name: str) -> StepSummary:
     """The step summary of a sample run; tests do not change it."""
     return summarise(run_of(name))
+
+
+@cache
+def findings_of(name: str) -> list[Finding]:
+    """What is said of a sample run; from the disk where another process of the session has judged it."""
+    return open_folder(SAMPLE_RUNS / name).findings
 
 
 def end_of(name: str) -> float:

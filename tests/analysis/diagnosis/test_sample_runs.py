@@ -2,26 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
 from ratioscope.analysis.clipping import sentences as clipping
-from ratioscope.analysis.diagnosis import Finding, Severity, diagnose
+from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.drift import sentences as drift
 from ratioscope.analysis.findings.course import sync_period, sync_steps
 from ratioscope.analysis.findings.facts import Concern, facts_of
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.ratios import sentences as ratios
 from ratioscope.trainer.settings.ablation import plan
-from tests.making.samples import NAMES, RECORDED, SAMPLE_RUNS, TRAINED, end_of, run_of, summary_of
+from tests.making.samples import NAMES, RECORDED, SAMPLE_RUNS, TRAINED, end_of, findings_of, run_of, summary_of
 from tests.test_words import LONGEST, sentences
-
-
-@cache
-def findings_of(name: str) -> list[Finding]:
-    return diagnose(summary_of(name), run_of(name))
 
 
 def rules_of(name: str, least: Severity = Severity.NOTICE) -> set[str]:
