@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -43,7 +43,7 @@ class TrainerSetting:
         """Table of the TOML file; `RUN` for none."""
         return self.path.rpartition(".")[0] or RUN
 
-    @property
+    @cached_property
     def name(self) -> str:
         """What has to be typed: without its section, where no other setting has that name."""
         if self.path == "algorithm.name":
