@@ -16,6 +16,8 @@ LONG = (
     "tests/browser/", "tests/test_installing.py", "tests/test_one_story.py", "tests/seams/", "tests/trainer/",
     "tests/dashboard/", "tests/analysis/test_absent.py", "tests/test_notebook.py", "tests/cases/",
 )  # fmt: skip
+# The one server of the browser's tests, from which the demo's is apart; the reports of one run and of two.
+SHARED = (LONG[0], "tests/dashboard/report/")
 DEMO = "tests/browser/test_demo.py"
 
 # Other people's packages, where `make test` puts them: behind everything else, since some bring modules called tests.
@@ -87,12 +89,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    return OneServer(config, log)
+    return OneMaking(config, log)
 
 
-class OneServer(LoadFileScheduling):
-    """The tests of a file stay in one process, and all that look at the one server of the browser's tests."""
+class OneMaking(LoadFileScheduling):
+    """The tests of a file stay in one process, and those of folders that share what takes long to make."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return LONG[0] if file.startswith(LONG[0]) and file != DEMO else file
+        return next((folder for folder in SHARED if file.startswith(folder) and file != DEMO), file)
