@@ -1,4 +1,4 @@
-"""A stranger's folder of any format: every page opens, and what they call "not logged" is not in the log."""
+"""A folder of any format: nothing calls it broken, every page opens, and what they call "not logged" is not in it."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.writing import Options, import_run
 from ratioscope.dashboard.report.build import full_pages, run_report
@@ -31,7 +32,9 @@ def test_every_page_opens_and_says_nothing_untrue(name: str, tmp_path: Path, mon
     (tmp_path / "theirs").mkdir()
     import_run(the_source(SOURCES[name](tmp_path / "theirs")), tmp_path / "runs" / "run", Options(unpickle=True))
     logged = set(_logged(tmp_path / "runs" / "run"))
-    opened = open_folder(tmp_path / "runs" / "run")
+    opened = open_folder(tmp_path / "runs" / "run")  # what was written is sound, so nothing may call it broken
+    judged = [finding for finding in opened.findings if finding.rule != "nothing_to_judge"]
+    assert [each for each in (*judged, *opened.remarks) if each.severity == Severity.CRITICAL] == []
     said = [
         *_texts(asdict(run_report(opened, pages=full_pages([opened])))),
         *(each.sentence for each in opened.remarks),
