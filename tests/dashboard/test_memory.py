@@ -12,7 +12,8 @@ import streamlit as st
 from ratioscope import RunRecorder
 from ratioscope.analysis.compare import Setting
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.analysis.runs.store import Run, discover
+from ratioscope.analysis.runs.store import Run, discover, open_run
+from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
 from ratioscope.dashboard.figures.kept import over_steps_json
@@ -20,7 +21,7 @@ from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure
 from ratioscope.dashboard.views.compare import data
 from tests.making.runs import random_step
 
-STATES, KEPT = 6, 2
+STATES, KEPT = 4, 2
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def alive(seen: list["ref[object]"]) -> int:
 def test_charts_keep_no_state_of_a_run(states: Iterator[Path]) -> None:
     seen: list[ref[object]] = []
     for folder in states:
-        summary = open_folder(folder).summary
+        summary = summarise(open_run(folder))
         drawn = over_steps_json(summary, ["s_k_bounded"], theme.LIGHT)
         assert over_steps_json(summary, ["s_k_bounded"], theme.LIGHT) is drawn
         seen.append(ref(summary))

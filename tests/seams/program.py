@@ -37,6 +37,8 @@ from tests.making import pages
 from tests.making.training import small
 
 OTHER = "seam_filter(max_lag~1.0)*seam_weight"
+# Of a whole report, what is asked of it.
+REPORTED = ("findings", "seam")
 
 
 def _said(at: Any) -> str:
@@ -69,7 +71,7 @@ def analysed(folder: Path) -> dict[str, Any]:
             for findings in (opened.findings, [one for one in opened.findings if RULES[one.rule].group != Group.CLIP])
         ],
         "remarks": {remark.rule: remark.sentence for remark in lint(run)},
-        "report": json_text(run_report(opened, pages=full_pages([opened]))),
+        "report": json_text(run_report(opened, pages=[page for page in full_pages([opened]) if page in REPORTED])),
     }
 
 
