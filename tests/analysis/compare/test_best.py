@@ -91,7 +91,7 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     assert found.groups[2].rows[0].rank is None
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 3, 5])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> None:
     rng = np.random.default_rng(seeds)
     ends = {f"a_long_name_{n} (learning_rate {n}, top_p 0.{n})": list(rng.uniform(0, 1, seeds)) for n in range(40)}
