@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from mcp import Client, StdioServerParameters, stdio_client
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis.why import why_text
 from ratioscope.dashboard.assistant.bounded import LONGEST_LIST, MOST_CHARACTERS, cut_short, page_of
-from ratioscope.dashboard.assistant.server import INSTRUCTIONS
 from ratioscope.dashboard.assistant.tools import TOOLS
 from ratioscope.errors import RatioscopeError
 from tests.making.commands import Outcome, command
@@ -27,6 +25,10 @@ from tests.making.hostile import ACTIVE, FORGED, MARK, write_hostile
 from tests.making.loops import in_one_loop
 from tests.making.packages import ROOT
 from tests.making.runs import random_step, write_run
+
+# Not imported before a test needs it: that takes a second, and every process collects this file.
+if TYPE_CHECKING:
+    from mcp import Client
 
 COLLAPSED, CLIPPED = "sync_interval20-reinforce-lr0.0003-seed0", "sync_interval20-grpo-seed0"
 HUGE = 10**40
@@ -36,7 +38,7 @@ HUGE = 10**40
 class Session:
     """A client that is connected to the command."""
 
-    client: Client
+    client: "Client"
     portal: BlockingPortal
 
     def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -60,6 +62,8 @@ class Session:
 
 @contextmanager
 def connected(root: Path, cache: Path) -> Iterator[Session]:
+    from mcp import Client, StdioServerParameters, stdio_client
+
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "ratioscope", "mcp", str(root)],
@@ -113,6 +117,8 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def test_it_introduces_itself_and_every_tool_only_reads(session: Session) -> None:
+    from ratioscope.dashboard.assistant.server import INSTRUCTIONS
+
     assert session.client.server_info.name == "ratioscope"
     assert session.client.instructions == INSTRUCTIONS
     tools = session.portal.call(session.client.list_tools).tools
@@ -423,8 +429,8 @@ def test_stdout_holds_the_protocol_and_nothing_else(runs: Path, tmp_path: Path) 
     assert all(line in said for line in ("by print", "by a library", "a warning", "by a program"))
 
 
-@pytest.mark.parametrize("ending", ["end of input", "Ctrl-C"])
-@pytest.mark.parametrize("busy", [False, True])
+# At the end of its input with nothing left to answer: `test_stdout_holds_the_protocol_and_nothing_else`.
+@pytest.mark.parametrize(("ending", "busy"), [("end of input", True), ("Ctrl-C", False), ("Ctrl-C", True)])
 def test_it_ends_quietly(ending: str, busy: bool, runs: Path, tmp_path: Path) -> None:
     with started("-m", "ratioscope", "mcp", runs, cache=tmp_path) as process:
         send(process, *FIRST, *([call(2, "diagnose", run=COLLAPSED)] * busy))
