@@ -36,8 +36,8 @@ def steps(first_lost: int = STEPS, **lost: float) -> list[Step]:
     return made
 
 
-def whole(folder: Path) -> Path:
-    return write_run(folder, steps(), flush_seconds=0)
+def whole(folder: Path, **options: float) -> Path:
+    return write_run(folder, steps(), **options)
 
 
 def without(*tables: str) -> Callable[[Path], Path]:
@@ -51,7 +51,7 @@ def without(*tables: str) -> Callable[[Path], Path]:
 
 
 def torn(folder: Path) -> Path:
-    whole(folder)
+    whole(folder, flush_seconds=0)
     file = sorted((folder / "tokens").glob("*.parquet"))[-1]
     file.write_bytes(file.read_bytes()[:200])
     return folder
