@@ -1,13 +1,14 @@
 """Runs that take a second: a policy of a few thousand parameters that adds digits."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from hypothesis import settings
 from transformers import LlamaForCausalLM
 
@@ -54,13 +55,37 @@ def small(*overrides: str) -> TrainConfig:
     return load_settings("on_policy", [*SMALL, *overrides])
 
 
+class Policies(Sequence[LlamaForCausalLM]):
+    """The policy at every version, made of its weights when it is asked for: most tests of a run ask for none."""
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self._model = model
+        self._weights: list[dict[str, torch.Tensor]] = []
+        self._made: dict[int, LlamaForCausalLM] = {}
+        self.keep()
+
+    def keep(self) -> None:
+        """Keep what the policy is now."""
+        self._weights.append({name: weight.clone() for name, weight in self._model.state_dict().items()})
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __getitem__(self, version: int) -> LlamaForCausalLM:  # type: ignore[override]
+        version = range(len(self))[version]
+        if version not in self._made:
+            self._made[version] = _copied(self._model)
+            self._made[version].load_state_dict(self._weights[version])
+        return self._made[version]
+
+
 class Recorded(NamedTuple):
     """A run, and the policy at every version: `policies[k]` is pi_k."""
 
     folder: Path
     config: TrainConfig
     status: str
-    policies: list[LlamaForCausalLM]
+    policies: Sequence[LlamaForCausalLM]
 
 
 def train(
@@ -71,11 +96,11 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     on_start: Callable[[], None] = lambda: None,
 ) -> Recorded:
-    """Train in this process, keeping a copy of the policy after every update."""
+    """Train in this process, keeping the policy after every update."""
     trainer = Trainer(config, folder, resume=resume)
     on_start()
-    policies = [_copied(trainer.model)]
-    status = trainer.run(lambda progress: policies.append(_copied(trainer.model)), should_stop)
+    policies = Policies(trainer.model)
+    status = trainer.run(lambda progress: policies.keep(), should_stop)
     return Recorded(folder, config, status, policies)
 
 
