@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -49,19 +50,22 @@ def sentences(text: str) -> list[str]:
 
 def test_no_sentence_on_a_page_or_in_a_terminal_is_long() -> None:
     """Strings that are put together while the program runs are held by tests/analysis/diagnosis/test_sample_runs.py."""
-    paths = (
-        path for package in ("analysis", "dashboard", "ratioscope/catalogue") for path in (ROOT / package).rglob("*.py")
-    )
     queries = re.compile(r"\b(select|from|where)\b .* \b(from|where|as|by)\b")
     found = [
         f"{where}: {len(said.split())} words: {said}"
-        for path in paths
-        for where, text in whole(path)
+        for where, text in shown()
         if not queries.search(text)
         for said in sentences(text)
         if len(said.split()) > LONGEST
     ]
     assert found == [], "\n".join(found)
+
+
+@cache
+def shown() -> list[tuple[str, str]]:
+    """What pages and terminals may show: all strings of the packages that have words, with their places."""
+    folders = ("analysis", "dashboard", "ratioscope/catalogue")
+    return [found for folder in folders for path in (ROOT / folder).rglob("*.py") for found in whole(path)]
 
 
 def whole(path: Path) -> Iterator[tuple[str, str]]:
@@ -79,10 +83,7 @@ def whole(path: Path) -> Iterator[tuple[str, str]]:
 
 def test_percent_stands_beside_its_number() -> None:
     """As `percent` writes it: 95%."""
-    paths = (
-        path for package in ("analysis", "dashboard", "ratioscope/catalogue") for path in (ROOT / package).rglob("*.py")
-    )
-    found = [where for path in paths for where, text in whole(path) if re.search(r"[\d}] %(?![\w({])", text)]
+    found = [where for where, text in shown() if re.search(r"[\d}] %(?![\w({])", text)]
     assert found == [], "\n".join(found)
 
 
