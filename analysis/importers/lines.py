@@ -81,7 +81,7 @@ def read(
                     reading.bad(path, what, number)
                     continue
                 if isinstance(found, dict):
-                    yield Line(number, file.tell() - len(line)) if tells else number, found
+                    yield Line(number, file.tell() - len(line), line) if tells else number, found
                 else:
                     reading.bad(path, f"a JSON object is wanted, this is {_KINDS.get(type(found), 'none')}", number)
             if not number and not reading.growing:
@@ -89,6 +89,24 @@ def read(
     except OSError as error:
         if not (reading.growing and path.suffix in COMPRESSED):  # it may be packed at this moment
             reading.bad(path, f"cannot be read ({error.strerror or error})")
+
+
+def of_steps(path: Path, reading: Reading, key: str = "step") -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a file that are of a step beyond `reading.after`, with it, from where earlier looks came to.
+
+    Args:
+        key: of the step; rows without one are of none.
+    """
+    seen: set[int] = set()
+    for line, row in read(path, reading, begin=reading.place(path)):
+        step = row.get(key)
+        if not isinstance(step, int) or isinstance(step, bool):
+            continue
+        if step not in seen:
+            reading.begins(path, step, line)
+            seen.add(step)
+        if step > reading.after:
+            yield step, row
 
 
 def _opened(path: Path, begin: StepStart) -> IO[bytes]:

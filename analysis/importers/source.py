@@ -56,25 +56,30 @@ class Description:
 
 
 class Line(int):
-    """Number of a line of a file, from 1, which knows at which byte the line begins."""
+    """Number of a line of a file, from 1, which knows at which byte the line begins, and with what."""
 
-    def __new__(cls, number: int, offset: int) -> "Line":
+    def __new__(cls, number: int, offset: int, text: bytes) -> "Line":
         line = super().__new__(cls, number)
-        line.offset = offset
+        line.offset, line.text = offset, text[:_TOLD_BY]
         return line
 
     offset: int
+    text: bytes
 
 
 class StepStart(NamedTuple):
-    """The first row of a step in a file whose rows are in the order of their steps."""
+    """Where in a file begins what is read for a step."""
 
     step: int
     line: int
     offset: int
+    text: bytes = b""
+    """With which the line begins: another file has another one there."""
 
 
 FIRST_LINE = StepStart(0, 1, 0)
+_TOLD_BY = 200
+"""Bytes of a line by which it is known again."""
 
 
 @dataclass
@@ -94,21 +99,23 @@ class Reading:
     """Of the source's files so far, where the importer counts them: for the progress."""
 
     places: dict[Path, list[StepStart]] = field(default_factory=dict)
-    """Where the steps begin in files of many steps, kept from look to look at a source that is followed."""
+    """Where the steps begin in files of many steps, by line; kept from look to look at a source that is followed."""
     taken: dict[Path, dict[Any, int]] = field(default_factory=dict)
     """Rows that were read of each response to which more may come, kept likewise: later ones are told from these."""
 
     def begins(self, path: Path, step: int, line: int) -> None:
-        """Remember that a step begins in this line of a file."""
-        if isinstance(line, Line):
-            self.places.setdefault(path, []).append(StepStart(step, line, line.offset))
+        """Remember that what is read for a step begins in this line of a file, unless an earlier look came as far."""
+        known = self.places.setdefault(path, [])
+        if isinstance(line, Line) and (not known or line > known[-1].line):
+            known.append(StepStart(step, line, line.offset, line.text))
 
     def place(self, path: Path) -> StepStart:
         """Where the first step begins that is wanted of a file, as far as earlier looks came; else where it begins."""
         known = self.places.pop(path, [])
-        if not known or not _is_line(path, known[-1].offset):
+        if not known or not _begins_there(path, known[-1]):
             return FIRST_LINE
         first = next((at for at, place in enumerate(known) if place.step > self.after), len(known) - 1)
+        self.places[path] = known[first:]
         return known[first]
 
     def bad(self, path: Path, what: str, line: int | None = None) -> None:
@@ -149,12 +156,13 @@ class Reading:
             self.bad(path, f"not of the shape that is known ({reason})", line)
 
 
-def _is_line(path: Path, offset: int) -> bool:
-    """Whether a line of a file begins at a byte, as it does no more where another file took its name."""
+def _begins_there(path: Path, place: StepStart) -> bool:
+    """Whether the line still begins there, as it does no more where another file took the name."""
+    before = b"\n" if place.offset else b""
     try:
         with bounds.opened(path) as file:
-            file.seek(max(offset - 1, 0))
-            return offset == 0 or file.read(1) == b"\n"
+            file.seek(place.offset - len(before))
+            return file.read(len(before) + len(place.text)) == before + place.text
     except OSError:
         return False
 

@@ -291,11 +291,10 @@ def _scalars(path: Path, reading: Reading) -> dict[int, dict[str, Any]]:
     Where training is logged alone, its step is that of the checkpoint that it made, which is another one.
     """
     file = path / _HISTORY
-    quiet = Reading(skip_bad=reading.skip_bad, growing=True)
+    quiet = Reading(after=reading.after, skip_bad=reading.skip_bad, growing=True, places=reading.places)
     found = dict[int, dict[str, Any]]()
-    for _, row in lines.read(file, quiet) if file.is_file() else ():
-        step = version(row.get("step"))
-        if step is not None and "train/reward" in row:
+    for step, row in lines.of_steps(file, quiet) if file.is_file() else ():
+        if "train/reward" in row:
             values = {ours: as_part(row.get(theirs)) for theirs, ours in _SCALARS.items()}
             found[step] = {name: value for name, value in values.items() if value is not None}
     reading.problems += quiet.problems

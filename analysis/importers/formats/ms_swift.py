@@ -86,7 +86,7 @@ def _judged(first: Sequence[Numbered]) -> Batches:
 def _lines(file: Path, reading: Reading) -> Iterator[Numbered]:
     """What each line holds that has rows; lines of a response each, while they are of one step, together."""
     waiting: Numbered | None = None
-    for line, record in lines.read(file, reading):
+    for line, record in lines.read(file, reading, begin=reading.place(file)):
         step = next((name for name in _STEPS if name in record), "")
         if not step or not record.keys() >= {*_TEXTS}:
             wanted = [name for name in ("step", *_TEXTS) if name not in record and (name != "step" or not step)]
@@ -125,8 +125,11 @@ def _lines(file: Path, reading: Reading) -> Iterator[Numbered]:
 def _generations(file: Path, reading: Reading) -> Iterator[Numbered]:
     """What each step of the training generated: without what a line repeats, and without evaluations."""
     before: list[str] = []
-    last = -1
+    last, line_before = -1, None
     for number, line, rows in _lines(file, reading):
+        if line_before is not None:
+            reading.begins(file, number, line_before)  # which says what is new in this one
+        line_before = line
         identities = [repr({name: row[name] for name in row if name not in ("step", "entropy")}) for row in rows]
         new = rows[seen_before(before, identities) :]
         before = identities

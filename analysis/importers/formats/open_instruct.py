@@ -92,12 +92,18 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     waiting: dict[int, list[Response]] = {}
     done = reading.after
     for file in shards:
-        for line, row in lines.read(file, reading, arrays=_ARRAYS, only=_WANTED):
+        begun: set[int] = set()
+        last: tuple[int, int] | None = None
+        for line, row in lines.read(file, reading, arrays=_ARRAYS, only=_WANTED, begin=reading.place(file)):
             problem = _problem(row)
             if problem:
                 reading.bad(file, problem, line)
                 continue
             step = row["step"]
+            last = step, line
+            if step not in begun:
+                reading.begins(file, step, line)
+                begun.add(step)
             if step <= reading.after:
                 continue
             if step <= done:
@@ -109,6 +115,8 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
             while min(waiting) <= max(waiting) - _AHEAD:
                 done = min(waiting)
                 yield responses.step(done, waiting.pop(done))
+        if last is not None and file != shards[-1]:
+            reading.begins(file, *last)  # of a shard that is over no more than this is read again
     if not reading.growing:
         for step in sorted(waiting):
             yield responses.step(step, waiting[step])

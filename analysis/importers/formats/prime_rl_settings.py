@@ -84,14 +84,11 @@ def whole(value: Any) -> int | None:
 
 
 def scalars(file: Path, reading: Reading) -> dict[int, dict[str, Any]]:
-    """The trainer's numbers by step, from the file monitor; those of a step are several lines."""
+    """The trainer's numbers by step that is wanted, from the file monitor; those of a step are several lines."""
     found: dict[int, dict[str, Any]] = {}
     if not file.is_file():
         return found
-    for _, row in lines.read(file, reading):
-        step = whole(row.get("step"))
-        if step is None:
-            continue
+    for step, row in lines.of_steps(file, reading):
         values = {column: as_number(row.get(name)) for name, column in _METRICS.items() if name in row}
         if "optim/lr" in row:
             values["wall_time"] = moment(row.get("time"))  # type: ignore[assignment]

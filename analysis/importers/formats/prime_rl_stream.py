@@ -30,7 +30,7 @@ from ratioscope.analysis.importers.formats.traces import (
     without_trace,
 )
 from ratioscope.analysis.importers.responses import Response, without_empty
-from ratioscope.analysis.importers.source import BadLine, Description, Reading, Step
+from ratioscope.analysis.importers.source import FIRST_LINE, BadLine, Description, Reading, Step, StepStart
 from ratioscope.analysis.importers.values import Ordinals, as_number, at, with_nulls
 
 EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
@@ -214,19 +214,37 @@ _NAME = re.compile(rb'"([^"]*)"')
 _ARRIVAL = re.compile(rb'"arrival":\s*(\d{1,18}(?:\.\d*)?)\s*[,}]')
 
 
-def _ledger(run: Layout, reading: Reading) -> _Ledger:
+@dataclass
+class _Begins:
+    """Tells a reading where the rows begin that a later look needs: a trace is shipped up to `in_time` steps late."""
+
+    reading: Reading
+    in_time: int
+    seen: set[tuple[Path, int]] = field(default_factory=set)
+
+    def __call__(self, place: _Place, step: int) -> None:
+        index = place.stream.index
+        if (index, step) not in self.seen:
+            self.seen.add((index, step))
+            self.reading.begins(index, step + self.in_time + _AHEAD, place.line)
+
+
+def _ledger(run: Layout, reading: Reading, begins: _Begins) -> _Ledger:
     ledger = _Ledger(reading.after)
     producers = run.annotations
-    for producer in producers.values():
-        for trace, row, place in _rows(producer, reading, ledger.is_shipping):
+    first = {name: reading.place(producer.index) for name, producer in producers.items()}
+    for name, producer in producers.items():
+        for trace, row, place in _rows(producer, reading, ledger.is_shipping, first[name]):
             step, time = whole(at(row, "info", "ship", "step")), as_number(at(row, "info", "ship", "time"))
             if step is not None and step >= ledger.first:
                 ledger.ship(trace, step, float("inf") if time is None else time)
                 ledger.notes.setdefault(trace, []).append(place)
+                begins(place, step)
     for name, producer in producers.items():
-        for trace, _, place in _rows(producer, reading, ledger.is_about):
+        for trace, _, place in _rows(producer, reading, ledger.is_about, first[name]):
             if trace in ledger.ships:
                 ledger.notes[trace].append(place)
+                begins(place, ledger.ships[trace])
                 if _is_trainer(name):
                     ledger.trained = max(ledger.trained, ledger.ships[trace])
     return ledger
@@ -237,11 +255,14 @@ def _is_trainer(producer: str) -> bool:
 
 
 def _rows(
-    stream: Chunks, reading: Reading, wanted: Callable[[bytes], bool] | None = None
+    stream: Chunks,
+    reading: Reading,
+    wanted: Callable[[bytes], bool] | None = None,
+    begin: StepStart = FIRST_LINE,
 ) -> Iterator[tuple[str, _Row, _Place]]:
     """The rows of the index of a producer's annotations, with the trace that each is about."""
     keys = ("trace_id", "chunk", "offset", "info")
-    for line, row in lines.read(stream.index, reading, only=keys, wanted=wanted):
+    for line, row in lines.read(stream.index, reading, only=keys, wanted=wanted, begin=begin):
         if "trace_id" in row:
             yield str(row["trace_id"]), row, _Place(stream, line, row.get("chunk"), row.get("offset"))
         else:
@@ -251,9 +272,10 @@ def _rows(
 def _episodes(
     run: Layout, reading: Reading, wanted: Callable[[bytes], bool] | None = None
 ) -> Iterator[tuple[_Row, _Place]]:
-    """The rows of the episodes' index that are training."""
+    """The rows of the episodes' index that are training, from where earlier looks came to."""
     stream = run.episodes
-    for line, row in lines.read(stream.index, reading, only=EPISODES, wanted=wanted):
+    begin = reading.place(stream.index)
+    for line, row in lines.read(stream.index, reading, only=EPISODES, wanted=wanted, begin=begin):
         absent = [key for key in EPISODES[:3] if key not in row]
         if absent:
             reading.bad(stream.index, f"a row without {', '.join(absent)}", line)
@@ -278,14 +300,15 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
     run = layout(path)
     if run is None:
         return
-    ledger = _ledger(run, reading)
+    in_time = window(run.root)
+    begins = _Begins(reading, in_time)
+    ledger = _ledger(run, reading, begins)
     if not ledger.times and not reading.growing:
         reading.bad(run.traces, "nothing in it was shipped to a trainer, so it has no step")
     last = _last_whole(run, ledger, reading)
     wanted = [step for step in sorted(ledger.times) if reading.after < step <= last]
-    trained, dropped = _by_step(run, ledger, wanted, reading)
+    trained, dropped = _by_step(run, ledger, wanted, reading, begins)
     logged = scalars(run.traces.parent / "metrics.jsonl", reading)
-    in_time = window(run.root)
     for step in wanted:
         batch = _Batch(ledger, reading)
         for place in trained[step]:
@@ -309,7 +332,9 @@ def _last_whole(run: Layout, ledger: _Ledger, reading: Reading) -> int:
     return max(ledger.trained, behind) if annotates or run.episodes.is_live else ledger.newest
 
 
-def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Reading) -> tuple[_ByStep, _ByStep]:
+def _by_step(
+    run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Reading, begins: _Begins
+) -> tuple[_ByStep, _ByStep]:
     """The episodes that a step trained on, and those that came in while it was collected and were not shipped."""
     trained: _ByStep = {step: [] for step in wanted}
     dropped: _ByStep = {step: [] for step in wanted}
@@ -319,6 +344,8 @@ def _by_step(run: Layout, ledger: _Ledger, wanted: Sequence[int], reading: Readi
         arrival = as_number(row.get("arrival")) or 0.0
         while collected < len(steps) and ledger.times[steps[collected]] < arrival:
             collected += 1
+        if collected < len(steps):
+            begins(place, steps[collected])
         names = [str(name) for name in row.get("trace_ids") or []]
         shipped = {ledger.ships[name] for name in names if name in ledger.ships}
         for step in shipped & trained.keys():

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ratioscope.analysis.importers.source import (
     Reading,
     Sign,
     Step,
+    StepStart,
 )
 from ratioscope.analysis.importers.values import (
     Ordinals,
@@ -41,6 +43,8 @@ from ratioscope.analysis.importers.values import (
 )
 
 TABLE = "wire_rows"
+_OVERTAKEN = 2
+"""Optimiser steps that may be written in another order than they were asked for."""
 _KEYS = ("samples", "scope", "kind")
 _NOT_CAPTURED = "the capture holds what was sampled; tinker-cookbook does not write the trainer's side of it."
 _COLUMNS = (
@@ -179,10 +183,14 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
 
 
 def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[SampledTurn]]]:
-    """Samples by step, ascending. A first reading counts them, so that a step is handed on when it is complete."""
+    """Samples by step, ascending: of the last step that was read, and of later ones.
+
+    A first reading counts them, so that a step is handed on when it is complete.
+    """
     counts: Counter[int] = Counter()
+    begin, updates = reading.place(file), _Updates(file.parent / "train_op.jsonl", reading)
     longest = 0
-    for sample in _samples(file, reading, whole=False):
+    for sample in _samples(file, reading, begin, updates, whole=False):
         counts[sample.step] += 1
         longest = max(longest, int(as_number(sample.limits.get("max_tokens")) or 2))
     steps = sorted(counts)
@@ -190,8 +198,9 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[SampledTur
         steps = steps[:-1]
     waiting: dict[int, list[SampledTurn]] = {}
     seen: set[tuple[Any, ...]] = set()
-    again = Reading(growing=reading.growing, skip_bad=True)  # what is bad was said at the first reading
-    for sample in _samples(file, again, whole=True):
+    # What is bad was said at the first reading.
+    again = Reading(after=reading.after, growing=reading.growing, skip_bad=True)
+    for sample in _samples(file, again, begin, updates, whole=True):
         waiting.setdefault(sample.step, []).append(sample)
         counts[sample.step] -= 1
         while steps and counts[steps[0]] <= 0:
@@ -207,20 +216,27 @@ def by_step(file: Path, reading: Reading) -> Iterator[tuple[int, list[SampledTur
                 yield step, kept
 
 
-def _samples(file: Path, reading: Reading, *, whole: bool) -> Iterator[SampledTurn]:
-    return _from_lines(file, reading) if file.suffix == ".jsonl" else _from_store(file, reading, whole=whole)
+def _samples(
+    file: Path, reading: Reading, begin: StepStart, updates: "_Updates", *, whole: bool
+) -> Iterator[SampledTurn]:
+    if file.suffix == ".jsonl":
+        return _from_lines(file, reading, begin, updates)
+    return _from_store(file, reading, whole=whole)
 
 
-def _from_lines(file: Path, reading: Reading) -> Iterator[SampledTurn]:
-    updates = _updates(file.parent / "train_op.jsonl", reading)
-    for line, record in lines.read(file, reading):
+def _from_lines(file: Path, reading: Reading, begin: StepStart, updates: "_Updates") -> Iterator[SampledTurn]:
+    begun: set[int] = set()
+    for line, record in lines.read(file, reading, begin=begin):
         found: list[SampledTurn] = []
         with reading.whole_line(file, line):
             found = _of_record(record, updates)
+        for step in {sample.step for sample in found} - begun:
+            reading.begins(file, step + 1, line)  # one step more, by whose calls those are told that only score
+            begun.add(step)
         yield from found
 
 
-def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[SampledTurn]:
+def _of_record(record: Mapping[str, Any], updates: "_Updates") -> list[SampledTurn]:
     """The sequences that one call sampled."""
     scope = record.get("scope") or {}
     if not _trains(scope) or record.get("status", "ok") != "ok":
@@ -230,7 +246,7 @@ def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Samp
     hash((scope.get("group_idx"), scope.get("traj_idx"), record.get("sampling_session_id"), record.get("seq_id")))
     return [
         SampledTurn(
-            step=iteration if isinstance(iteration, int) else int(np.searchsorted(updates, created)),
+            step=iteration if isinstance(iteration, int) else updates.before(created),
             group=scope.get("group_idx"),
             trajectory=scope.get("traj_idx"),
             key=(record.get("sampling_session_id"), record.get("seq_id"), place),
@@ -247,23 +263,40 @@ def _of_record(record: Mapping[str, Any], updates: Sequence[float]) -> list[Samp
     ]
 
 
-def _updates(file: Path, reading: Reading) -> list[float]:
-    """When optimiser steps were asked for, ascending."""
-    if not file.is_file():
-        return []
-    return sorted(
-        as_number(record.get("created_at")) or 0.0
-        for _, record in lines.read(file, reading)
-        if record.get("op") == "optim_step" and record.get("status") in ("ok", "submitted")
-    )
+@dataclass(frozen=True)
+class _Updates:
+    """When optimiser steps were asked for, which is read where a call does not say which iteration it is of."""
+
+    file: Path
+    reading: Reading
+
+    def before(self, time: float) -> int:
+        """How many there were."""
+        first, times = self._times
+        return first + int(np.searchsorted(times, time))
+
+    @cached_property
+    def _times(self) -> tuple[int, list[float]]:
+        """Those of the steps that are wanted, ascending, and how many came before."""
+        if not self.file.is_file():
+            return 0, []
+        begin = self.reading.place(self.file)
+        first, times = max(begin.step - _OVERTAKEN, 0), list[float]()
+        for line, record in lines.read(self.file, self.reading, begin=begin):
+            if record.get("op") == "optim_step" and record.get("status") in ("ok", "submitted"):
+                self.reading.begins(self.file, first + len(times) + _OVERTAKEN, line)
+                times.append(as_number(record.get("created_at")) or 0.0)
+        return first, sorted(times)
 
 
 def _from_store(file: Path, reading: Reading, *, whole: bool) -> Iterator[SampledTurn]:
     run = (_run_of(file) or ("", 0))[0]
-    query = f"select {_COLUMNS} from {TABLE} where run_id = ? order by iteration, cursor"
+    query = (
+        f"select {_COLUMNS} from {TABLE} where run_id = ? and coalesce(iteration, 0) >= ? order by iteration, cursor"
+    )
     with reading.whole_file(), sqlite_rows.connected(file) as store:
         store.row_factory = sqlite3.Row
-        for row in store.execute(query, (run,)):
+        for row in store.execute(query, (run, reading.after)):
             if not _trains({name: row[name] for name in ("split", "purpose")}):
                 continue
             try:

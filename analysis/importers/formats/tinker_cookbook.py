@@ -181,10 +181,7 @@ def _scalars(path: Path, reading: Reading) -> dict[int, dict[str, Any]]:
     for name, columns in (("metrics.jsonl", _METRICS), ("timing_spans.jsonl", {})):
         if not (path / name).is_file():
             continue
-        for _, row in lines.read(path / name, reading):
-            step = row.get("step")
-            if not isinstance(step, int):
-                continue
+        for step, row in lines.of_steps(path / name, reading):
             values = {column: as_number(row.get(key)) for key, column in columns.items()}
             spans = row.get("spans")
             ends = [as_number(at(span, "wall_end")) or 0.0 for span in spans] if isinstance(spans, list) else []
