@@ -10,7 +10,7 @@ no value where it has not; padding is not imitated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.frameworks import areal, nemo_rl, prime_rl, trl, verl
-from ratioscope.analysis.frameworks.definition import Averaged, Dialect, Parameters, StepTokens, TheirNumber
+from ratioscope.analysis.frameworks.definition import OF_TOKENS, Averaged, Dialect, Parameters, StepTokens, TheirNumber
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -186,10 +186,6 @@ class _Update:
             return Note(Kind.UNDEFINED, f"the loss {self.loss} does not log it so")
         if self.recorded < self.processes:
             return Note(Kind.UNDEFINED, f"the log has {self.recorded} of {self.processes} processes, theirs is of all")
-        if row.of_processes and self.processes > 1:
-            return Note(
-                Kind.UNDEFINED, f"a mean of the means of {self.processes} processes, which are not told apart here"
-            )
         if self.parted and "group" in row.needs:
             return _PARTED
         if row.averaged is Averaged.GENERATIONS and not self.parts[row.averaged]:
@@ -230,11 +226,22 @@ def _evaluate(
         return float("nan"), 0, note, missing
     if "gate" in row.needs and (n := len(tokens.gate) - len(tokens.gated.gate)):
         tokens, beside = tokens.gated, f"{n} tokens left out: their logp_gate is not a log-probability"
+    if row.of_processes and update.processes > 1:
+        if len(tokens.by_process) != update.processes:
+            told = f"rank names {len(tokens.by_process)}" if tokens.by_process else "rank is not logged"
+            text = f"a mean of the means of {update.processes} processes, and {told}"
+            return float("nan"), 0, Note(Kind.NOT_LOGGED, text), ["rank"]
+        row = _of_processes(row)
     several = update.parts[row.averaged] if row.averaged else 1
     if several > 1 and row.averaged and row.name not in _SAME_IN_EQUAL_PARTS:
         return _averaged(row, tokens, parameters, several, update.part_size[row.averaged], beside)
     value, clamped, found = _compute(row, tokens, parameters)
     return value, clamped, joined(found, beside), []
+
+
+def _of_processes(row: TheirNumber) -> TheirNumber:
+    """The same number with the mean of its values of each process."""
+    return replace(row, compute=lambda tokens, p: float(np.mean([row.compute(own, p) for own in tokens.by_process])))
 
 
 # Means over responses, of which each part has as many.
@@ -295,12 +302,12 @@ def _read(connection: duckdb.DuckDBPyConnection) -> tuple[pd.DataFrame, pd.DataF
     create_gated(connection)
     connection.execute(
         "create or replace temp view sequence_parts as select step, seq_id, any_value(micro_batch) as micro_batch, "
-        "any_value(environment) as environment from sequence group by step, seq_id"
+        "any_value(rank) as rank, any_value(environment) as environment from sequence group by step, seq_id"
     )
     tokens = connection.execute(
         """
         select
-            step, seq_id, micro_batch::double as micro_batch, environment,
+            step, seq_id, micro_batch::double as micro_batch, rank::double as rank, environment,
             logp_behavior::double as behavior, logp_current::double as current,
             logp_behavior_train::double as recomputed, gated_at::double as gate, logp_reference::double as reference,
             entropy::double as entropy, advantage::double as advantage, version_lag::double as lag,
@@ -323,7 +330,7 @@ def _by_step(tokens: pd.DataFrame, sequences: pd.DataFrame) -> Iterator[tuple[in
         step = int(str(label))
         rows = logged.get(step, sequences.iloc[:0])
         _, sequence = np.unique(frame["seq_id"], return_inverse=True)
-        names = ("behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag", "micro_batch")
+        names = [name for name in OF_TOKENS if name != "environment"]
         environment, environments = pd.factorize(frame["environment"], sort=True)
         step_tokens = StepTokens(
             **{name: frame[name].to_numpy(dtype=float) for name in names},

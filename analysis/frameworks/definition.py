@@ -51,6 +51,8 @@ class StepTokens:
     """(n_sequences logged,)"""
     micro_batch: Array | None = None
     """The micro-batch of the update that the token's response was in; NaN where not logged, None nowhere."""
+    rank: Array | None = None
+    """The process that learned from the token's response; likewise."""
     environment: Indices | None = None
     """Index of the environment of the token's response; -1: none."""
     gate_logged: bool = True
@@ -102,9 +104,16 @@ class StepTokens:
 
     def parts(self, size: int = 1) -> "list[StepTokens]":
         """The tokens of each micro-batch, or of each `size` of them; [] where not every token's is logged."""
-        if self.micro_batch is None or np.isnan(self.micro_batch).any():
+        return self._by(None if self.micro_batch is None else self.micro_batch // size)
+
+    @cached_property
+    def by_process(self) -> "list[StepTokens]":
+        """The tokens of each process; [] where not every token's is logged."""
+        return self._by(self.rank)
+
+    def _by(self, part: Array | None) -> "list[StepTokens]":
+        if part is None or np.isnan(part).any():
             return []
-        part = self.micro_batch // size
         return [self.those(part == one) for one in np.unique(part)]
 
     def logged(self, column: str) -> bool:
@@ -125,7 +134,7 @@ class StepTokens:
 
 OF_TOKENS = (
     "behavior", "current", "recomputed", "gate", "reference", "entropy", "advantage", "lag",
-    "micro_batch", "environment",
+    "micro_batch", "rank", "environment",
 )  # fmt: skip
 """Fields of `StepTokens` with a value a token, without `sequence`."""
 

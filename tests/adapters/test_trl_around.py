@@ -212,7 +212,7 @@ def test_several_processes_record_one_run(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     tokens, sequences = (pq.read_table(tmp_path / "run" / name).to_pandas() for name in ("tokens", "sequences"))
     assert run.manifest.status == "finished" and len(run.manifest.writers) == 2
-    assert sequences.groupby("step").size().tolist() == [ROWS] * 4
+    assert sequences.groupby(["step", "rank"]).size().tolist() == [ROWS // 2] * 8
     assert not sequences.duplicated(["step", "seq_id"]).any()
     once = sequences.drop_duplicates("seq_id")
     assert (once.groupby("group_id").size() == GROUP).all() and len(once) == 2 * ROWS

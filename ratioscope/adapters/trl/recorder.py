@@ -358,6 +358,9 @@ class GRPORecorder(TrainerCallback):  # type: ignore[misc]
         built = columns_of(self._passes, self._responses, self.rule(), step)
         loss = sum(float(one.loss) for one in self._passes if one.loss is not None)
         built.scalars |= {"policy_version": step, "loss": loss, "learning_rate": self._learning_rate}
+        place = self._trainer.accelerator
+        if place.num_processes > 1:
+            built.sequences["rank"] = [place.process_index] * len(built.sequences["seq_id"])
         self._passes.clear()
         self.forget()
         return built

@@ -1,6 +1,7 @@
 """The definition switch: every number of every framework against a plain loop, and against ours where they agree."""
 
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_numbers_are_those_of_the_loss_that_the_run_names(tmp_path: Path, loss: 
         assert logged or frame.loc[(0, row.name), "note"] == f"the loss {named} does not log it so"
 
 
-def accumulated(folder: Path, schedule: dict[str, int], *, logged: bool = True, parts: int = 4) -> Path:
+def accumulated(folder: Path, schedule: dict[str, int], *, logged: bool = True, parts: int = 4, ranks: int = 0) -> Path:
     """A run of TRL with three updates of several micro-batches of unequal lengths."""
     rng = np.random.default_rng(3)
     steps = []
@@ -96,6 +97,8 @@ def accumulated(folder: Path, schedule: dict[str, int], *, logged: bool = True, 
         step = gated_step(rng, number, 0.4)
         n = len(step.sequences["seq_id"])
         micro_batch = np.arange(n, dtype=np.int32) * parts // n
+        if ranks:
+            step = step.with_sequences(rank=np.arange(n, dtype=np.int32) % 3 % ranks)
         steps.append(step.with_sequences(micro_batch=micro_batch) if logged else step)
     algorithm = {"name": "dapo", "parts": {"level": "token"}, "parameters": {"epsilon_low": 0.2, "epsilon_high": 0.2}}
     return write_run(folder, steps, algorithm=algorithm, schedule=schedule, source={"framework": "TRL"})
@@ -144,10 +147,30 @@ def test_a_share_of_the_processes_and_a_part_of_a_generation_have_no_such_number
     }  # fmt: skip
     whole = accumulated(tmp_path / "whole", {"processes": 4, "processes_recorded": 4})
     notes = report(open_run(whole), "trl", 0, 0).set_index("name")["note"]
-    assert notes["sampling/sampling_logp_difference/mean"].startswith("a mean of the means of 4 processes")
+    why = "a mean of the means of 4 processes, and rank is not logged"
+    assert notes["sampling/sampling_logp_difference/mean"] == why
     part = accumulated(tmp_path / "part", {"gradient_accumulation_steps": 1, "steps_per_generation": 4})
     notes = report(open_run(part), "trl", 0, 0).set_index("name")["note"]
     assert notes["sampling/sampling_logp_difference/max"] == "logged once a generation, and generations span steps"
+
+
+def test_a_mean_of_the_means_of_processes_needs_the_rank_of_each_response(tmp_path: Path) -> None:
+    names = ("sampling/sampling_logp_difference/mean", "sampling/importance_sampling_ratio/mean")
+    for processes, told in ((2, ""), (4, "a mean of the means of 4 processes, and rank names 2")):
+        schedule = {"processes": processes, "processes_recorded": processes}
+        folder = accumulated(tmp_path / str(processes), schedule, ranks=2)
+        frame = report(open_run(folder), "trl").set_index(["step", "name"])
+        for step, name in product(range(3), names):
+            value, note, missing = frame.loc[(step, name), ["value", "note", "missing"]]
+            of = {one["seq_id"]: one["rank"] for one in Batch(folder, step).logged}
+            keys = [{key for key, rank in of.items() if rank == one} for one in (0, 1)]
+            parts = [Batch(folder, step, lambda token, those=those: token["seq_id"] in those) for those in keys]  # type: ignore[misc]
+            values = [ORACLE["trl"][name](part) for part in parts]
+            if told:
+                assert math.isnan(value) and (note, missing) == (told, "rank")
+            else:
+                assert value == pytest.approx(np.mean(values), rel=1e-6) and missing == ""
+                assert abs(np.mean(values) - ORACLE["trl"][name](Batch(folder, step))) > 1e-6
 
 
 def test_numbers_of_each_environment_are_those_of_its_responses(tmp_path: Path) -> None:
