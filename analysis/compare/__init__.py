@@ -33,7 +33,6 @@ from ratioscope.analysis.compare.grouping import (
     end_value,
     grouped_settings,
     schedule_words,
-    unnamed_values,
 )
 from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
 from ratioscope.analysis.compare.report import report
@@ -107,7 +106,6 @@ __all__ = [
     "standing",
     "standing_words",
     "t_interval",
-    "unnamed_values",
     "welch_interval",
     "with_other_seeds",
 ]

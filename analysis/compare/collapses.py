@@ -26,6 +26,8 @@ class Collapse:
     """Mean of what they end with, at the ends of their own logs."""
     seeds: tuple[int, int]
     """How many fell, of how many."""
+    lost: float
+    """The share of the best level that a fall has to lose: the limit of the rule."""
 
 
 @np.errstate(invalid="ignore")  # infinities of both signs have no mean
@@ -49,5 +51,6 @@ def _collapse(setting: Setting) -> Collapse | None:
     same = [(fall, end) for fall, end in fallen.values() if fall.metric == metric]
     best, after = (float(np.mean([getattr(fall, name) for fall, _ in same])) for name in ("best", "after"))
     seeds = (len(fallen), len({member.unit for member in setting.members}))
+    lost = min(each.limits.reward_fall for each, fall in known if fall)
     since, end = min(fall.found for fall, _ in same), float(np.mean([end for _, end in same]))
-    return Collapse(setting, metric, best, after, since, end, seeds)
+    return Collapse(setting, metric, best, after, since, end, seeds, lost)

@@ -83,8 +83,8 @@ class ComparisonReport:
 
     def notes(self) -> tuple[str, ...]:
         """What the numbers of `table` are."""
-        words, title = self.words, CATALOGUE[self.standing.metric].title
-        told = [f"{title} at the end, best first.", words.where, f"Intervals: {words.basis}." if words.basis else ""]
+        words = self.words
+        told = [f"{words.measure}, best first.", f"Intervals: {words.basis}." if words.basis else ""]
         if any(row.letters for row in self.standing.rows):
             told.append("Settings that share a letter do not differ significantly: all pairs are judged together.")
         return tuple(map(one_line, filter(None, told)))
@@ -102,7 +102,7 @@ class ComparisonReport:
                 rows.append(
                     (f"{'  ' * bool(group.schedule)}{one_line(row.name)}", f"{told[0]}{'%' * share}",
                      f"[{', '.join(told[1:])}]" if isfinite(row.interval.low) else "", str(len(row.seeds)), row.letters,
-                     called[row.rank] if row.rank else "")
+                     called.get(row.place, ""))
                 )  # fmt: skip
         kept = [column for column in range(6) if any(row[column] for row in rows[1:])]
         return tuple(tuple(row[column] for column in kept) for row in rows)

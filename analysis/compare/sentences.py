@@ -1,20 +1,24 @@
 """What a comparison comes to in words: who leads, what is not known, what two settings say against each other.
 
 told = standing_words(standing(settings, "eval_accuracy"))
-told.sentences      # ("Best: grpo (92%, 3 seeds).", "Within 5 points: gspo.", "Worse: reinforce.")
+told.sentences      # ("Best: grpo (92%, 3 seeds), tied within 5 points with gspo.", "Worse: reinforce (67%).")
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Literal, TypeVar
 
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
+from ratioscope.analysis.compare.collapses import Collapse
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
+from ratioscope.analysis.compare.grouping import unnamed_values
 from ratioscope.analysis.compare.standing import (
     FEWEST_SEEDS,
     Contrast,
     Rank,
     SettingGroup,
+    SettingRow,
     Standing,
     short_names,
 )
@@ -27,13 +31,14 @@ from ratioscope.analysis.compare.wording import (
     quantity,
     under,
 )
+from ratioscope.analysis.findings.fall import LEVEL_WORDS
 from ratioscope.analysis.findings.numbers import bracketed, capital
 from ratioscope.analysis.findings.words import MOST_LISTED, some
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of more schedules the plot says who leads.
-_MOST_SCHEDULES = 4
+# Of more schedules the first one is told; of all of them plot and table say who leads.
+_MOST_SCHEDULES = 2
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
 
@@ -43,17 +48,17 @@ class StandingWords:
     """Where settings stand, in words."""
 
     sentences: tuple[str, ...]
-    """Best, alike, no significant difference, worse; of several schedules one each."""
+    """Best with those that are tied with it, worse; of several schedules one each."""
     several: bool
     """Whether each sentence is of a schedule of its own."""
     collapsed: str
-    """Which settings collapsed, and since when; empty where none did."""
+    """Which settings collapsed, by what rule, and since when; empty where none did."""
     caveat: str
     """What so few seeds cannot tell; empty where they can."""
     remarks: tuple[str, ...]
-    """What was not compared, and why."""
-    where: str
-    """Which values "the end" are."""
+    """What was not compared, and why; what settings have that does not name them."""
+    measure: str
+    """What is compared: the metric, and which values "the end" are."""
     basis: str
     """What the intervals are."""
 
@@ -66,12 +71,13 @@ class StandingWords:
 def standing_words(found: Standing) -> StandingWords:
     """Who leads under each schedule, and what limits that."""
     several = len(found.ranked) > 1
-    told = [sentence for group in found.ranked[:_MOST_SCHEDULES] for sentence in _of_group(found, group)]
-    if (more := len(found.ranked) - _MOST_SCHEDULES) > 0:
-        told[-1] = f"{told[-1][:-1]}; {more} more schedule{'s' * (more > 1)}: in the plot."
+    shown = found.ranked[: None if len(found.ranked) <= _MOST_SCHEDULES else 1]
+    told = [sentence for group in shown for sentence in _of_group(found, group)]
+    if more := len(found.ranked) - len(shown):
+        told[-1] = f"{told[-1][:-1]}; {more} more schedules below."
     told = told or [f"{_nothing_to_compare(found)}."]
     return StandingWords(
-        tuple(told), several, _collapsed(found), _caveat(found), _remarks(found), _where(found), _basis(found)
+        tuple(told), several, _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
     )
 
 
@@ -80,16 +86,27 @@ def best_word(metric: str) -> str:
     return "Best" if CATALOGUE[metric].better in ("higher", "lower") else "Highest"
 
 
-def rank_words(found: Standing) -> dict[Rank, str]:
-    """What the groups of settings are called, in the order in which they are told. Worse are those of which more seeds
-    would be; of too few seeds it is known where their ends lie."""
-    metric = found.metric
-    lower = "higher" if CATALOGUE[metric].better == "lower" else "lower"
-    return {
-        Rank.BEST: best_word(metric).lower(), Rank.ALIKE: f"within {margin_words(metric)}",
-        Rank.UNDECIDED: "not significant", Rank.UNKNOWN: "cannot tell",
-        Rank.WORSE: "worse" if found.by_seeds and best_word(metric) == "Best" else lower,
+def rank_words(found: Standing) -> dict[int, str]:
+    """How each setting that has a rival stands to the best of its group, by its place.
+
+    Worse are those of which more seeds would be; of too few seeds it is known where their ends lie.
+    """
+    called = {
+        Rank.BEST: best_word(found.metric).lower(), Rank.ALIKE: f"within {margin_words(found.metric)}",
+        Rank.UNDECIDED: "not significant", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
     }  # fmt: skip
+    return {
+        row.place: f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
+        for group in found.groups
+        for row in group.rows
+        if row.rank
+    }
+
+
+def _worse(found: Standing) -> str:
+    if found.by_seeds and best_word(found.metric) == "Best":
+        return "worse"
+    return "higher" if CATALOGUE[found.metric].better == "lower" else "lower"
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
@@ -105,35 +122,43 @@ def _of_group(found: Standing, group: SettingGroup) -> list[str]:
 
 
 def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
-    """Best, alike, not significant, not to be tested, worse; each in a few words.
+    """The best with those that are tied with it, those that cannot be tested, and the worse; each in a few words.
 
     Args:
         most: names of each kind; 0: their number.
     """
-    metric, (first, *others) = found.metric, group.rows
-    word = best_word(metric) + (f" {under(group.schedule)}" if len(found.ranked) > 1 else "")
+    metric, (first, *others), several = found.metric, group.rows, len(found.ranked) > 1
+    word = best_word(metric) + (f" {under(group.schedule)}" if several else "")
     if not isfinite(first.value):
         return [f"{word}: unknown, a run does not end with a finite number"]
-    told = [f"{word}: {first.name} ({_value(metric, first.value)}, {_seeds(len(first.seeds))})"]
+    told = f"{word}: {first.name} ({_value(metric, first.value)}{'' if several else f', {_seeds(len(first.seeds))}'})"
     if first.rank is Rank.UNKNOWN:
         reason = next((noise.reason for row in group.rows if (noise := found.noise[row.place]).reason), "no noise")
-        return [*told, f"cannot tell whether the settings differ: {reason}"]
-    said = rank_words(found) | {Rank.UNDECIDED: "no significant difference"}
-    if len(found.ranked) == 1 and not found.by_seeds:  # of several schedules the line below says it
-        said[Rank.WORSE] += " in these runs"
-    for rank, words in said.items():
-        rows = [row for row in others if row.rank is rank]
-        finite = [_value(metric, row.value) for row in rows if isfinite(row.value)]
-        if most and len(rows) > MOST_LISTED and len(finite) == len(rows):
-            every = "all " if len(rows) == len(others) else ""
-            told.append(f"{words}: {every}{len(rows)} others ({finite[0]} to {finite[-1]})")
-        elif len(finite) == len(rows) == 1 and rank is Rank.WORSE:
-            told.append(f"{words}: {rows[0].name} ({finite[0]})")
-        elif rows:
-            few = most or (1 if len(rows) == 1 else 0)
-            named = some([row.name for row in rows], most=few) if few else f"{len(rows)} settings"
-            told.append(f"{words}: {named}")
-    return told
+        return [told, f"cannot tell whether the settings differ: {reason}"]
+    if group.tied:
+        alike = all(row.rank is Rank.ALIKE for row in group.tied)
+        how = f"tied within {margin_words(metric)}" if alike else "statistically tied"
+        told += f", {how} with {_named(group.tied, others, metric, most)}"
+    # Of several schedules the line below says that it is so in these runs.
+    here = "" if several or found.by_seeds else " in these runs"
+    parts = [told]
+    for rank, words in ((Rank.UNKNOWN, "cannot tell"), (Rank.WORSE, f"{_worse(found)}{here}")):
+        if rows := [row for row in others if row.rank is rank]:
+            parts.append(f"{words}: {_named(rows, others, metric, most)}")
+    return parts
+
+
+def _named(rows: Sequence[SettingRow], others: Sequence[SettingRow], metric: str, most: int) -> str:
+    """Settings by their names, as far as there is room; a single one with where it ends.
+
+    Args:
+        others: all but the best of the group.
+        most: names; 0: their number.
+    """
+    if len(rows) > 1 and (not most or len(rows) > MOST_LISTED):
+        return f"{'all ' * (len(rows) == len(others))}{len(rows)} others"
+    ends = f" ({_value(metric, rows[0].value)})" * (len(rows) == 1 and isfinite(rows[0].value))
+    return some([row.name for row in rows], most=most or 1) + ends
 
 
 def _seeds(count: int) -> str:
@@ -145,13 +170,24 @@ def _value(metric: str, value: float) -> str:
 
 
 def _collapsed(found: Standing) -> str:
+    """What counts as a collapse, and each setting from where to where it fell, and since when."""
+    if not found.fallen:
+        return ""
     named = short_names(found.settings)
-    told = [f"{named[found.settings.index(each.setting)]} since step {each.since}" for each in found.fallen]
+    told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
+    lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     for most in range(MOST_LISTED, 0, -1):
-        sentence = f"Collapsed: {some(told, '; ', most)}."
+        sentence = f"Collapsed (lost {lost} or more for good): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
             break
-    return sentence if told else ""
+    return sentence
+
+
+def _fall(collapse: Collapse, metric: str) -> str:
+    """From the best to the end; of another metric than the one that is compared, by its name."""
+    what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
+    levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
+    return f"{what}{' → '.join(levels)} since step {collapse.since}"
 
 
 def _caveat(found: Standing) -> str:
@@ -161,7 +197,9 @@ def _caveat(found: Standing) -> str:
         return ""
     span = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
     many = "One seed" if counts[-1] == 1 else f"{span} seeds"
-    return f"{many} each: other seeds may change this order; {MORE_SEEDS}."
+    # Intervals by the prompts of these runs would be read as those of a rerun.
+    outside = "" if found.by_seeds or not _basis(found) else ", in no interval,"
+    return f"{many} each: others{outside} may change this order; {MORE_SEEDS}."
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -172,17 +210,19 @@ def _remarks(found: Standing) -> tuple[str, ...]:
     if found.without and found.ranked:
         missing = some(found.settings[place].label for place in found.without)
         told.append(f"No value of {lowered(CATALOGUE[found.metric].title)}: {missing}.")
+    if unnamed := unnamed_values(found.settings):
+        told.append(f"Unless named: {unnamed}.")
     return tuple(told)
 
 
-def _where(found: Standing) -> str:
+def _measure(found: Standing) -> str:
     of = {found.tasks[row.place] for group in found.ranked for row in group.rows} or {*found.tasks}
     told = dict.fromkeys(
-        f"{task}: " * (len(of) > 1) + f"the {end.values_words}"
+        f"{task}: " * (len(of) > 1) + end.values_words
         for task, end in zip(found.tasks, found.ends, strict=True)
         if task in of and len(end.places)
     )
-    return f"The end is {'; '.join(told)}." if told else ""
+    return f"{CATALOGUE[found.metric].title} at the end" + (f" ({'; '.join(told)})" if told else "")
 
 
 def _basis(found: Standing) -> str:
@@ -192,7 +232,7 @@ def _basis(found: Standing) -> str:
     known = [noise for noise in known if not noise.reason]
     if not known:
         return ""
-    return f"95% of these runs, by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}"
+    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}"
 
 
 def _nothing_to_compare(found: Standing) -> str:

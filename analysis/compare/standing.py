@@ -108,6 +108,11 @@ class SettingGroup:
     rows: tuple[SettingRow, ...]
     ranked: bool = False
 
+    @property
+    def tied(self) -> tuple[SettingRow, ...]:
+        """Those that do not differ significantly from the best."""
+        return tuple(row for row in self.rows if row.rank in (Rank.ALIKE, Rank.UNDECIDED))
+
 
 @dataclass(frozen=True)
 class Standing:

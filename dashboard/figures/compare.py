@@ -29,9 +29,9 @@ from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
-MOST_ROWS = 12
+MOST_ROWS = 15
 """Rows of a dot plot that are seen at once, heads included."""
-_ROW, _NARROW_ROW = 19, 40  # pixels; on a narrow screen names stand above their rows
+_ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _LINE = 16  # pixels of a name at the end of a line
 _LEGEND_ROW = 29  # pixels of a name below a chart
 _STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
@@ -137,19 +137,15 @@ def dot_plot(
     metric: str,
     mode: Mode,
     *,
-    called: Mapping[Rank, str] = MappingProxyType({}),
+    called: Mapping[int, str] = MappingProxyType({}),
     colours: Mapping[int, str] = MappingProxyType({}),
-    baseline: str = "",
-    lines: Collection[int] = (),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; at the first of each rank its word.
+    """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
 
     Args:
-        called: the words of the ranks (`rank_words`).
+        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike.
         colours: of settings by their places, those of their curves; others are grey.
-        baseline: a setting's name.
-        lines: its places among the settings, one under each schedule, whose means are drawn as lines.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
     named, places = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]]()
@@ -161,21 +157,20 @@ def dot_plot(
         for row in rows:
             places.append((len(named), row))
             named[len(named)] = row.name, False
-        for value in (row.value for row in group.rows if row.place in lines and np.isfinite(row.value)):
+        if group.ranked and np.isfinite(best := group.rows[0].value):
             line = {"color": mode.muted, "width": 1, "dash": "dash"}
-            fig.add_shape(type="line", x0=value, x1=value, y0=first - 0.6, y1=len(named) - 0.4, line=line)
+            fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
-    ranks = {at: row.rank for at, row in places}
+    words = {at: called.get(row.place, "") for at, row in places}
     ends = {
-        at: (metric_value(metric, row.value, *row.interval),
-             called.get(row.rank, "") if row.rank and row.rank is not ranks.get(at - 1) else "",
+        at: (metric_value(metric, row.value, *row.interval), "" if words[at] == words.get(at - 1) else words[at],
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip
     fig.add_annotation(
         x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], baseline),
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places]),
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), _LONGEST_NAME), range=[len(named) - 0.4, -0.6],
@@ -204,7 +199,7 @@ def dot_plot(
         "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
         "margin": {"r": 56},
     }  # fmt: skip
-    told = {at: (f"{value}  {words}".strip(), colour) for at, (value, words, colour) in ends.items()}
+    told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
     for at, (text, colour) in told.items():
         fig.add_annotation(**at_end(at, text, colour))
     fig.update_layout(
@@ -215,11 +210,10 @@ def dot_plot(
     return fig
 
 
-def _marks(rows: Sequence[SettingRow], baseline: str) -> str:
+def _marks(rows: Sequence[SettingRow]) -> str:
     """What is drawn, mark by mark."""
     told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else ["● end"]
     told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
-    told += [f"┄ {base.plotly_text(_cut(baseline))}"] if baseline else []
     return "&nbsp;&nbsp; ".join(told)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -97,6 +97,30 @@ def test_a_query_can_be_stopped_and_is_drawn_and_found_again_by_its_link(open_pa
     settled(page, "SQL")
     expect(page.get_by_role("textbox", name="Query")).to_have_value(BY_STEP)
     expect(charts(page)).to_have_count(1)
+
+
+def test_the_first_screen_of_compare_is_read_at_a_glance(open_page: OpenPage, root: Path) -> None:
+    """Twenty runs of one schedule, and as many of several: they had 164 and 194 words."""
+    names = sorted(run.name for run in SAMPLE_RUNS.iterdir() if run.is_dir())
+    same = [name for name in names if name.startswith("sync_interval20-")][:20]
+    places = [root / name for name in {*same, *names[:20]}]
+    for place in places:
+        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
+    try:
+        for runs in (same, names[:20]):
+            page = open_page(f"/compare?{urlencode([('run', run) for run in runs])}")
+            usual = page.viewport_size
+            assert usual is not None
+            page.set_viewport_size({"width": 1440, "height": 900})
+            settled(page, "Compare")
+            expect(charts(page).nth(1)).to_be_visible()
+            words = seen(page)
+            assert 90 < len(words) <= 150, words
+            assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") <= 1400
+            page.set_viewport_size(usual)
+    finally:
+        for place in places:
+            place.unlink()
 
 
 @pytest.mark.parametrize("run", ["sync_interval20-reinforce-lr0.0003-seed0", "sync_interval20-grpo-seed0"])

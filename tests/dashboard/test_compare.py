@@ -98,7 +98,7 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     assert _named(page) == ["grpo", "reinforce"]
     said = sentences(page).replace("\\", "")
     assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce (" in said
-    assert "other seeds may change" not in said  # four are enough
+    assert "may change this order" not in said  # four are enough
     assert "Bars: 95% over seeds (t)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
     assert "mean of 3 values, steps 5 to 7" in said

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
-from ratioscope.analysis.compare import Member, Rank, Setting, curves, difference_over, standing
+from ratioscope.analysis.compare import Member, Setting, curves, difference_over, standing
 from ratioscope.analysis.compare import grouped_settings as grouped
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
@@ -291,9 +291,7 @@ CASES: tuple[Case, ...] = (
             standing(m.settings, "reward").groups,
             "reward",
             mode,
-            called={Rank.BEST: "best"},
-            baseline=HOSTILE,
-            lines=(0,),
+            called={0: HOSTILE, 1: "best"},
         ),
         over_steps=False,
     ),

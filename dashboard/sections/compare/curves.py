@@ -21,15 +21,6 @@ MOST_COLOURED = len(OKABE_ITO)
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
-def heading(comparison: Comparison) -> str:
-    """What curves show."""
-    measure = comparison.measure
-    several = any(len({member.unit for member in setting.members}) > 1 for setting in comparison.settings)
-    running = f"running mean over {measure.window} logged values" if measure.window > 1 else ""
-    title = CATALOGUE[measure.metric].title
-    return ", ".join(filter(None, (title, _OVER_SEEDS[measure.statistic] if several else "", running)))
-
-
 def span(comparison: Comparison) -> str:
     """From where to where the settings end, of which one at least has the metric."""
     metric, settings = comparison.measure.metric, comparison.settings
@@ -43,13 +34,15 @@ def span(comparison: Comparison) -> str:
 
 
 def legend(comparison: Comparison, look: Look) -> str:
-    """What bands and thin lines are, and whether lines look alike."""
-    found = comparison.curves
+    """What lines, bands and thin lines are, and whether lines look alike."""
+    found, measure = comparison.curves, comparison.measure
     seeds = sorted({int(curve.frame["seeds"].max()) for curve in found if len(curve.frame)})
     several = [number for number in seeds if number > 1]
-    said = [f"Bands: {'; '.join(dict.fromkeys(map(band_words, several)))}."] if several else ["One seed: no band."]
-    if comparison.measure.window > 1:
-        said.append("Thin lines: logged values, without the running mean.")
+    shown = [_OVER_SEEDS[measure.statistic]] if several else []
+    shown += [f"running mean over {measure.window} logged values"] if measure.window > 1 else []
+    said = [f"Lines: {', '.join(shown)}."] if shown else []
+    said += ["Thin lines: logged values."] if measure.window > 1 else []
+    said.append(f"Bands: {'; '.join(dict.fromkeys(map(band_words, several)))}." if several else "One seed: no band.")
     drawn = [
         (attribute(line.curve.setting, look.facet), line.style) for line in lines(comparison, look) if not line.quiet
     ]
@@ -85,7 +78,7 @@ def names_at_ends(comparison: Comparison, look: Look) -> bool:
 
 def panels(comparison: Comparison, look: Look) -> list[Chart]:
     """The curves, a chart a facet on equal axes; as small multiples see `multiples`."""
-    measure, found = comparison.measure, comparison.curves
+    measure, found, title = comparison.measure, comparison.curves, CATALOGUE[comparison.measure.metric].title
     drawn, said = lines(comparison, look), span(comparison)
     facets: dict[str, list[int]] = {}
     for place, curve in enumerate(found):
@@ -101,12 +94,12 @@ def panels(comparison: Comparison, look: Look) -> list[Chart]:
     return [
         chart(
             comparison.mode, f"compare-{number_of}",
-            heading(comparison) if len(facets) == 1 else f"{look.facet} = {value}" if "." in look.facet else value,
+            title if len(facets) == 1 else f"{look.facet} = {value}" if "." in look.facet else value,
             partial(
                 figures.panel, [drawn[place] for place in places], measure.metric, by=measure.by, x=x, y=y,
                 extent=figures.extent_of(drawn), logarithmic=look.logarithmic, seeds=look.seeds,
                 named=names_at_ends(comparison, look),
-                height=270 if len(facets) < 3 else 220 if len(facets) <= figures.MOST_IN_A_ROW else 170,
+                height=270 if len(facets) < 3 else 220 if len(facets) <= figures.MOST_IN_A_ROW else 165,
             ),
             said, _numbers(comparison, places), (measure.metric,), by_step=by_step,
         )
@@ -130,7 +123,7 @@ def multiples(comparison: Comparison, takeaway: str, shown: Mapping[int, Style] 
 
     said, data = f"{takeaway} {legend(comparison, Look())}", _numbers(comparison, range(len(comparison.settings)))
     key = f"compare-{measure.metric}"
-    return chart(comparison.mode, key, heading(comparison), draw, said, data, (measure.metric,))
+    return chart(comparison.mode, key, CATALOGUE[measure.metric].title, draw, said, data, (measure.metric,))
 
 
 def _numbers(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:

@@ -85,7 +85,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
             held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
                     pair.between(metric, *difference.interval), significant)  # fmt: skip
         rows.append(
-            (found.tasks[row.place], setting.variant, setting.schedule, called[row.rank] if row.rank else "",
+            (found.tasks[row.place], setting.variant, setting.schedule, called.get(row.place, ""),
              row.letters, str(len(row.seeds)), metric_value(metric, row.value, *row.interval),
              interval(metric, *row.interval) if isfinite(row.interval.low) else "", *held, *middle)
         )  # fmt: skip

@@ -57,10 +57,13 @@ evaluation knows nothing of this.
 evaluation prompts of these runs, where besides the interval of the pair, with its swing, has to leave out 0: then it is
 *lower in these runs*, and other seeds may say otherwise. Settings that share a letter do not differ significantly.
 *Within 5 points* (of a metric that is no share, 10%) is a setting of which a one-sided test excludes that it is worse
-than the best by more; these tests are corrected together, too (Holm). *Not significant* are the others. Bars hold for
-each setting by itself and are not corrected.
+than the best by more; these tests are corrected together, too (Holm). *Not significant* are the others. The best is
+*tied* with both. Bars hold for each setting by itself and are not corrected.
 
-**The baseline** is the best setting, until another is chosen.
+**Collapsed** is a setting of which a run fell below its best by the share that is named, and by more than noise, and
+did not come back: the rule of the finding, over the whole run.
+
+**The baseline** of differences is the best setting, until another is chosen.
 
 **Probability of improvement**. $P(X > Y) + \tfrac12 P(X = Y)$ for a run $X$ of A and a run $Y$ of B (Agarwal et al.,
 2021); from four seeds of each on.
@@ -101,31 +104,30 @@ def render() -> None:
         return
     with chosen:
         look = look_of(comparison.settings)
-        base = controls.baseline(comparison)
     with opening:
         _answer(comparison, other_seeds(known, ids))
-        _dots(comparison, base, look)
+        _dots(comparison, look)
     if len(comparison.standing.without) == len(comparison.settings):
         st.info(escape(_why_missing(comparison)), icon=":material/help:")
     else:
-        _difference(comparison, look, base)
+        _difference(comparison, look)
     _settings(comparison, members)
     how_to_read(_HOW_TO_READ)
 
 
-def _dots(comparison: Comparison, base: int, look: Look) -> None:
+def _dots(comparison: Comparison, look: Look) -> None:
     """Where each setting ends; of many the best, and all of them on demand."""
     if not comparison.standing.rows:
         return
-    draw(dots(comparison, base, look), caption="below")
+    draw(dots(comparison, look), caption="below")
     if more := left_out(comparison):
-        with fold("all", f"And {more} more settings") as door:
+        with fold("all", f"{more} more settings") as door:
             if door.open:
                 most = len(comparison.standing.rows) + len(comparison.standing.groups)
-                draw(dots(comparison, base, look, most=most, key="dots-all"))
+                draw(dots(comparison, look, most=most, key="dots-all"))
 
 
-def _difference(comparison: Comparison, look: Look, base: int) -> None:
+def _difference(comparison: Comparison, look: Look) -> None:
     """The curves, and on demand the numbers behind the dots: what few ask for is folded."""
     if comparison.measure.by == "step":
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -135,11 +137,12 @@ def _difference(comparison: Comparison, look: Look, base: int) -> None:
     says = f"{len(comparison.settings)} settings, {pairs} pairs judged together (Holm)" if pairs > 1 else ""
     with fold("ranking", "Ranking and differences", says) as door:
         if door.open:
-            _numbers(comparison, look, base)
+            _numbers(comparison, look)
 
 
-def _numbers(comparison: Comparison, look: Look, base: int) -> None:
+def _numbers(comparison: Comparison, look: Look) -> None:
     """The ranking with letters and differences to the baseline, and any two settings."""
+    base = controls.baseline(comparison)
     draw(tables.ranking(comparison, baseline.compared_with(comparison, base)))
     if len(comparison.settings) > 2:
         draw(*baseline.along(comparison, base, look))
@@ -157,7 +160,7 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     first, *rest = words.sentences
     loud = words.sentences if words.several else (first,)
     st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
-    said = [words.collapsed, _with_more_seeds(words.caveat, more_seeds), comparison.instead, *words.remarks]
+    said = [words.collapsed, _with_more_seeds(words.caveat, more_seeds), comparison.instead]
     say(" ".join(filter(None, said)))
     if more_seeds:
         ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]

@@ -23,7 +23,7 @@ def controls() -> tuple[ComparedMeasure, Callable[[Sequence[Setting]], Look]]:
     """What is compared, and what draws the controls of how it is drawn, which depend on the settings."""
     with st.container(width=320):
         metric = metric_choice("metric")
-    with st.popover("About this metric", icon=":material/help:", type="tertiary"):
+    with st.popover("Definition", icon=":material/help:", type="tertiary"):
         st.markdown(tooltip(metric))
     door = st.popover("Display", icon=":material/tune:", key="view")
     with door:

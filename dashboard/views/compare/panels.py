@@ -5,6 +5,7 @@ from html import escape as attribute_text
 
 import streamlit as st
 
+from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine, cut_apart
@@ -39,9 +40,7 @@ def panels(comparison: Comparison, look: Look) -> None:
     drawn = curves.lines(comparison, look)
     charts = [chart for chart in curves.panels(comparison, look) if has_content(chart)]
     if len(charts) > 1:  # a single one has it as its title
-        st.markdown(f"## {escape(curves.heading(comparison))}")
-    if not curves.names_at_ends(comparison, look):
-        _key(drawn)
+        st.markdown(f"## {escape(CATALOGUE[measure.metric].title)}")
     across = len(charts) if len(charts) <= MOST_IN_A_ROW else 3
     _beside(charts[:across], across)
     if more := charts[across:]:
@@ -49,6 +48,8 @@ def panels(comparison: Comparison, look: Look) -> None:
             if door.open:
                 for start in range(0, len(more), across):
                     _beside(more[start : start + across], across)
+    if not curves.names_at_ends(comparison, look):
+        _key(drawn)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
     quiet = len({line.name for line in drawn if line.quiet})
     told = [
@@ -57,7 +58,7 @@ def panels(comparison: Comparison, look: Look) -> None:
         f"Triangles: infinite values, at {infinite} points." if infinite else "",
         "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom.",
     ]
-    say(" ".join(filter(None, told)))
+    say(" ".join(filter(None, (*told, *comparison.words.remarks))))
 
 
 def _beside(charts: Sequence[Chart], across: int) -> None:

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import Rank, Setting, Standing, StandingWords, short_names, standing, standing_words
+from ratioscope.analysis.compare import (
+    Rank,
+    Setting,
+    Standing,
+    StandingWords,
+    rank_words,
+    short_names,
+    standing,
+    standing_words,
+)
 from tests.making.members import setting
 
 TASK = {"evaluation_prompts": 400}
@@ -26,11 +35,11 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     groups = _of({"a": [0.52], "b": [0.50], "c": [0.30], "d": [0.28], "e": [0.10]})
     found, told = _told(groups)
     assert told.sentences == (
-        "Best: a (52%, 1 seed).",
-        "No significant difference: b.",
+        "Best: a (52%, 1 seed), statistically tied with b (50%).",
         "Lower in these runs: c, d and e.",
     )
-    assert told.caveat == "One seed each: other seeds may change this order; run at least 3."
+    assert told.caveat == "One seed each: others, in no interval, may change this order; run at least 3."
+    assert rank_words(found) == {0: "best, tied", 1: "not significant", 2: "lower", 3: "lower", 4: "lower"}
     assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
@@ -41,12 +50,12 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
     assert found.by_seeds and not told.caveat
-    assert told.sentences == ("Best: a (51%, 3 seeds).", "Within 5 points: c.", "Worse: b (41%).")
+    assert told.sentences == ("Best: a (51%, 3 seeds), tied within 5 points with c (51%).", "Worse: b (41%).")
     for row in found.rows:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat == "2 to 3 seeds each: other seeds may change this order; run at least 3."
+    assert told.caveat == "2 to 3 seeds each: others, in no interval, may change this order; run at least 3."
 
 
 def test_what_is_not_tested_is_never_called_alike() -> None:
@@ -83,10 +92,12 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     ]  # fmt: skip
     found, told = _told(groups)
     assert told.sentences == (
-        "Best under sync_interval = 20: a (50%, 1 seed); lower: b (10%).",
-        "Best offline: b (60%, 1 seed); lower: a (20%).",
+        "Best under sync_interval = 20: a (50%); lower: b (10%).", "Best offline: b (60%); lower: a (20%).",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
+    assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
+    more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
+    assert more.sentences == ("Best under sync_interval = 20: a (50%); lower: b (10%); 2 more schedules below.",)
     assert [row.name for row in found.groups[2].rows] == ["a, on-policy"]
     assert found.groups[2].rows[0].rank is None
 

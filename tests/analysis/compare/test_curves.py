@@ -102,7 +102,7 @@ def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     assert [(each.a, each.b) for each in found.contrasts] == [(1, 0), (1, 2), (0, 2)]
     assert [(each.a, each.b) for each in found.against_best] == [(1, 0), (1, 2)]
     assert with_other_seeds(found.contrasts[1]).startswith("With other seeds: a is ahead in 2 of 2 pairs")
-    assert "steps 5 to 7" in standing_words(found).where
+    assert "steps 5 to 7" in standing_words(found).measure
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:
@@ -114,7 +114,8 @@ def test_the_answer_on_most_seeds_comes_first() -> None:
     many = [each for schedule, seeds in numbers for each in pair(schedule, seeds)]
     found = standing(many, "eval_accuracy")
     assert [group.schedule for group in found.groups] == ["s2", "s1", "s3", "s4", "s5"]
-    assert standing_words(found).sentences[3].endswith("; 1 more schedule: in the plot.")
+    (said,) = standing_words(found).sentences
+    assert said.startswith("Best under s2: a (") and said.endswith("; 4 more schedules below.")
 
 
 def test_what_has_no_value_is_said() -> None:
@@ -122,6 +123,6 @@ def test_what_has_no_value_is_said() -> None:
     assert nothing.without == (0, 1)
     (said,) = standing_words(nothing).said
     assert "has no value in any of these runs" in said and not nothing.rows
-    assert standing_words(nothing).where == ""
+    assert standing_words(nothing).measure == "Training reward at the end"
     alone = standing([setting("a", [1, 1])], "eval_accuracy")
     assert standing_words(alone).sentences == ("One setting is chosen: nothing to compare yet.",)
