@@ -13,28 +13,23 @@ chosen_metric(groups, "eval_accuracy")                           # or the next s
 prompt_difference(pairs_by_seed(a, b))                           # reward on the prompts that both saw
 """
 
-from ratioscope.analysis.compare.aggregates import aggregate, band_words, t_interval, welch_interval
-from ratioscope.analysis.compare.alignment import AXES, Axis, align, common_end, ends
+from ratioscope.analysis.compare.aggregates import aggregate, band_words
+from ratioscope.analysis.compare.alignment import AXES, Axis, align, ends
 from ratioscope.analysis.compare.chosen_metric import Chosen, chosen_metric
-from ratioscope.analysis.compare.collapses import collapses
-from ratioscope.analysis.compare.configuration import configuration, configuration_of, differing_keys
+from ratioscope.analysis.compare.configuration import configuration, configuration_of
 from ratioscope.analysis.compare.contrast import (
     difference_over,
-    difference_over_runs,
-    probability_of_improvement,
-    seeds_needed,
 )
 from ratioscope.analysis.compare.curves import NOTHING, SettingCurve, attribute, attributes, curves, smoothed
 from ratioscope.analysis.compare.differences import component_differences, differences
 from ratioscope.analysis.compare.grouping import (
-    LAST_VALUES,
     Member,
     Setting,
     end_value,
     grouped_settings,
     schedule_words,
 )
-from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference, prompt_rewards
+from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
 from ratioscope.analysis.compare.report import report
 from ratioscope.analysis.compare.sentences import (
     StandingWords,
@@ -44,7 +39,6 @@ from ratioscope.analysis.compare.sentences import (
     with_other_seeds,
 )
 from ratioscope.analysis.compare.standing import (
-    Contrast,
     Rank,
     SettingGroup,
     SettingRow,
@@ -56,12 +50,10 @@ from ratioscope.analysis.compare.wording import MORE_SEEDS, margin_words, points
 
 __all__ = [
     "AXES",
-    "LAST_VALUES",
     "MORE_SEEDS",
     "NOTHING",
     "Axis",
     "Chosen",
-    "Contrast",
     "Member",
     "PromptDifference",
     "Rank",
@@ -77,16 +69,12 @@ __all__ = [
     "attributes",
     "band_words",
     "chosen_metric",
-    "collapses",
-    "common_end",
     "component_differences",
     "configuration",
     "configuration_of",
     "curves",
     "difference_over",
-    "difference_over_runs",
     "differences",
-    "differing_keys",
     "end_value",
     "ends",
     "grouped_settings",
@@ -94,18 +82,13 @@ __all__ = [
     "margin_words",
     "pairs_by_seed",
     "points",
-    "probability_of_improvement",
     "prompt_difference",
-    "prompt_rewards",
     "rank_words",
     "report",
     "schedule_words",
-    "seeds_needed",
     "short_names",
     "smoothed",
     "standing",
     "standing_words",
-    "t_interval",
-    "welch_interval",
     "with_other_seeds",
 ]

@@ -55,12 +55,13 @@ def can_resample(seeds: int) -> bool:
     return seeds >= FEWEST_RESAMPLED
 
 
-def aggregate(frame: pd.DataFrame, statistic: StatisticName = "mean") -> pd.DataFrame:
+def aggregate(frame: pd.DataFrame, statistic: StatisticName = "mean", *, band: bool = True) -> pd.DataFrame:
     """One statistic over the columns of a frame, row by row, with a pointwise 95 % band.
 
     Args:
         frame: one column a seed; NaN where a seed has no value.
         statistic: "mean", or "iqm", the mean of the middle half.
+        band: False leaves the band out, which is what takes time.
 
     Returns:
         value, low, high and seeds (how many have a value) by row. low and high are the bootstrap's middle 95 %; with
@@ -74,12 +75,12 @@ def aggregate(frame: pd.DataFrame, statistic: StatisticName = "mean") -> pd.Data
     for number, pattern in enumerate(patterns):
         if pattern.any():
             rows = which.ravel() == number
-            result[rows] = _with_band(values[np.ix_(rows, pattern)], STATISTICS[statistic])
+            result[rows] = _with_band(values[np.ix_(rows, pattern)], STATISTICS[statistic], band=band)
     columns = pd.DataFrame(result, index=frame.index, columns=["value", "low", "high"])
     return columns.assign(seeds=present.sum(axis=1))
 
 
-def _with_band(values: Array, statistic: Statistic) -> Array:
+def _with_band(values: Array, statistic: Statistic, *, band: bool) -> Array:
     """value, low and high of each row, (n_rows, 3); no row has a missing value."""
     seeds = values.shape[1]
     ordered = np.sort(values, axis=1)
@@ -87,14 +88,14 @@ def _with_band(values: Array, statistic: Statistic) -> Array:
     with np.errstate(invalid="ignore"):  # infinities of both signs; a trimmed one has no say
         value = np.where(weight > 0, weight * ordered, 0).sum(axis=1)
     low, high = np.full((2, len(values)), np.nan)
-    if can_resample(seeds):
+    if band and can_resample(seeds):
         finite = np.flatnonzero(np.isfinite(values).all(axis=1))
         # Drawing seeds or drawing ranks is the same: one set of weights does for all rows.
         weights = statistic(resamples((seeds,)))
         for rows in np.split(finite, range(ROWS_AT_ONCE, len(finite), ROWS_AT_ONCE)):
             # Not `@`: for products this small BLAS spends its time on waking threads.
             low[rows], high[rows] = _middle(np.einsum("rn,dn->rd", ordered[rows], weights))
-    elif seeds > 1:
+    elif band and seeds > 1:
         low, high = ordered[:, 0], ordered[:, -1]
     return np.stack([value, low, high], axis=1)
 
@@ -121,21 +122,35 @@ def band_words(seeds: int) -> str:
 
 def t_interval(values: Array) -> tuple[Array, Array, Array]:
     """Mean and 95 % t interval over the last axis; NaN is left out, the interval is NaN with fewer than two values."""
-    n, mean, variance = _moments(np.asarray(values, dtype=float))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        half = _t(n - 1) * np.sqrt(variance / n)
-    return mean, mean - half, mean + half
+    return _within(*t_spread(np.asarray(values, dtype=float)))
 
 
 def welch_interval(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """Difference of means a - b over the last axis, and Welch's 95 % interval; NaN with fewer than two of either."""
+    return _within(*welch_spread(a, b))
+
+
+def t_spread(values: Array) -> tuple[Array, Array, Array]:
+    """Mean over the last axis, its standard error and its degrees of freedom."""
+    n, mean, variance = _moments(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return mean, np.sqrt(variance / n), n - 1
+
+
+def welch_spread(a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """Difference of means a - b over the last axis, its standard error and Welch's degrees of freedom."""
     (n_a, mean_a, variance_a), (n_b, mean_b, variance_b) = _moments(a), _moments(b)
     with np.errstate(invalid="ignore", divide="ignore"):
         part_a, part_b = variance_a / n_a, variance_b / n_b
         freedom = (part_a + part_b) ** 2 / (part_a**2 / (n_a - 1) + part_b**2 / (n_b - 1))
         freedom = np.where((part_a == 0) & (part_b == 0), n_a + n_b - 2, freedom)
-        difference, half = mean_a - mean_b, _t(freedom) * np.sqrt(part_a + part_b)
-    return difference, difference - half, difference + half
+        return mean_a - mean_b, np.sqrt(part_a + part_b), freedom
+
+
+def _within(value: Array, error: Array, freedom: Array) -> tuple[Array, Array, Array]:
+    with np.errstate(invalid="ignore"):
+        half = np.asarray(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+        return value, value - half, value + half
 
 
 def _moments(values: Array) -> tuple[Array, Array, Array]:
@@ -147,7 +162,3 @@ def _moments(values: Array) -> tuple[Array, Array, Array]:
         residual = np.where(present, values - mean[..., None], 0)
         variance = np.where(n > 1, (residual**2).sum(axis=-1) / (n - 1), np.nan)
     return n, mean, variance
-
-
-def _t(freedom: Array) -> Array:
-    return np.asarray(stdtrit(freedom, (1 + LEVEL) / 2))

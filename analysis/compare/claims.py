@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare import LAST_VALUES, end_value, t_interval
+from ratioscope.analysis.compare.aggregates import t_interval
+from ratioscope.analysis.compare.grouping import LAST_VALUES, end_value
 from ratioscope.analysis.summary.summary import StepSummary
 
 Values = Mapping[int, float]

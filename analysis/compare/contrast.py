@@ -5,7 +5,7 @@ seed; otherwise the settings are independent samples (Welch). All numbers are an
 every sign, and P(A > B) into 1 - P(A > B), exactly.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -19,7 +19,9 @@ from ratioscope.analysis.compare.aggregates import (
     can_resample,
     resamples,
     t_interval,
+    t_spread,
     welch_interval,
+    welch_spread,
 )
 from ratioscope.analysis.compare.alignment import AlignedMetric, Axis, align
 from ratioscope.analysis.compare.grouping import Setting
@@ -53,6 +55,10 @@ class Difference:
     interval: Interval
     """95 %, by t: paired, or Welch's; none where every seed gives the same, for then the spread is not known."""
     paired: bool
+    error: float
+    """Standard error of the value; NaN without an interval."""
+    freedom: float
+    """Its degrees of freedom."""
 
     @property
     def seeds(self) -> tuple[int, int]:
@@ -67,20 +73,18 @@ class Difference:
         return int((one > other).sum()), int((one < other).sum()), one.size if self.paired else one.size * other.size
 
     @property
+    def flipped(self) -> "Difference":
+        """B - A."""
+        return replace(self, a=self.b, b=self.a, value=-self.value, interval=self.interval.negative)
+
+    @property
     def p_value(self) -> float:
         """Two-sided, of the t test that `interval` comes from; NaN without one."""
-        spread, freedom = self._spread
-        return float(2 * stdtr(freedom, -abs(self.value) / spread))
+        return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
     def p_beyond(self, margin: float, sign: int = 1) -> float:
         """One-sided, of A - B, or with sign -1 of B - A, being at least the margin; NaN as `p_value`."""
-        spread, freedom = self._spread
-        return float(stdtr(freedom, (sign * self.value - margin) / spread))
-
-    @property
-    def _spread(self) -> tuple[float, float]:
-        known = np.isfinite(self.interval.low)
-        return _spread(self.a, self.b, paired=self.paired) if known else (float("nan"), float("nan"))
+        return float(stdtr(self.freedom, (sign * self.value - margin) / self.error))
 
     @cached_property
     def probability(self) -> tuple[float, Interval]:
@@ -107,21 +111,10 @@ def difference_over_runs(a: "pd.Series[float]", b: "pd.Series[float]", most: flo
     x, y = (np.asarray(side[shared] if paired else side.sort_index(), dtype=float) for side in (a, b))
     with np.errstate(invalid="ignore"):
         value, low, high = map(float, t_interval(x - y) if paired else welch_interval(x, y))
-    known = high - low > ROUNDING * abs(value)
-    return Difference(x, y, value, Interval(max(low, -most), min(high, most)) if known else NO_INTERVAL, paired)
-
-
-def _spread(x: Array, y: Array, *, paired: bool) -> tuple[float, float]:
-    """Standard error of the difference of means, and its degrees of freedom; NaN from fewer than two seeds."""
-    if min(len(x), len(y)) < 2:
-        return float("nan"), float("nan")
-    if paired:
-        return float(np.std(x - y, ddof=1)) / len(x) ** 0.5, len(x) - 1.0
-    parts = [float(np.var(side, ddof=1)) / len(side) for side in (x, y)]
-    total = sum(parts)
-    if not total > 0:
-        return float("nan"), float("nan")
-    return total**0.5, total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (x, y), strict=True))
+        _, error, freedom = map(float, t_spread(x - y) if paired else welch_spread(x, y))
+    if not high - low > ROUNDING * abs(value):
+        return Difference(x, y, value, NO_INTERVAL, paired, float("nan"), float("nan"))
+    return Difference(x, y, value, Interval(max(low, -most), min(high, most)), paired, error, freedom)
 
 
 def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, AlignedMetric]:
@@ -184,7 +177,7 @@ def seeds_needed(x: Array, y: Array, *, paired: bool) -> SeedsNeeded | None:
         variance, shape, freedom = float(np.var(x - y, ddof=1)), 1.0, len(x) - 1.0
     else:
         parts = float(np.var(x, ddof=1)), float(np.var(y, ddof=1))
-        variance, (_, freedom) = sum(parts), _spread(x, y, paired=False)
+        variance, freedom = sum(parts), float(welch_spread(x, y)[2])
         shape = variance**2 / (parts[0] ** 2 + parts[1] ** 2) if variance > 0 else 2.0
     if not (effect > 0 and variance > 0):
         return None

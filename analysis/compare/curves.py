@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare.aggregates import TRIMMED, StatisticName, aggregate
+from ratioscope.analysis.compare.aggregates import StatisticName, aggregate
 from ratioscope.analysis.compare.alignment import Axis, align
 from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
 from ratioscope.analysis.compare.grouping import Member, Setting, check_metric
@@ -98,26 +98,10 @@ def curves(
         drawn = align([member for setting in means for member in setting.members], metric, by).frame
     found = []
     for setting in settings:
-        seeds, frame = setting.by_seed(logged), aggregate(setting.by_seed(drawn), statistic)
-        seeds = seeds.dropna(how="all")
-        found.append(SettingCurve(setting, frame.dropna(subset=["value"]), _centre(seeds, statistic), seeds))
+        seeds, frame = setting.by_seed(logged).dropna(how="all"), aggregate(setting.by_seed(drawn), statistic)
+        raw = aggregate(seeds, statistic, band=False)["value"]
+        found.append(SettingCurve(setting, frame.dropna(subset=["value"]), raw, seeds))
     return found
-
-
-def _centre(seeds: pd.DataFrame, statistic: StatisticName) -> "pd.Series[float]":
-    """`aggregate` without its band."""
-    if statistic == "mean" or not seeds.size:
-        with np.errstate(invalid="ignore"):
-            return seeds.mean(axis=1)
-    from scipy.stats import trim_mean  # here alone: importing it takes a second
-
-    values, centre = seeds.to_numpy(dtype=float), np.full(len(seeds), np.nan)
-    whole = ~np.isnan(values).any(axis=1)
-    if whole.any():
-        centre[whole] = trim_mean(values[whole], TRIMMED, axis=1)
-    for row in np.flatnonzero(~whole):
-        centre[row] = trim_mean(values[row][~np.isnan(values[row])], TRIMMED)
-    return pd.Series(centre, index=seeds.index)
 
 
 def attributes(settings: Sequence[Setting]) -> list[str]:

@@ -89,6 +89,11 @@ class RunDifference:
         """Whether the interval leaves out 0."""
         return self.interval.low > 0 or self.interval.high < 0
 
+    @property
+    def flipped(self) -> "RunDifference":
+        """B - A."""
+        return replace(self, value=-self.value, interval=self.interval.negative)
+
     def to_json(self, label: str) -> dict[str, object]:
         """As every report has an estimate, and its p value."""
         note = Note(Kind.UNDEFINED, self.reason) if self.reason else remark(f"noise of {self.basis}")

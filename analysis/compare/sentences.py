@@ -7,12 +7,12 @@ told.sentences      # ("Best: grpo (92%, 3 seeds), tied within 5 points with gsp
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
-from typing import Literal, TypeVar
 
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.analysis.compare.collapses import Collapse
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
 from ratioscope.analysis.compare.grouping import unnamed_values
+from ratioscope.analysis.compare.margins import orientation
 from ratioscope.analysis.compare.standing import (
     FEWEST_SEEDS,
     Contrast,
@@ -49,8 +49,6 @@ class StandingWords:
 
     sentences: tuple[str, ...]
     """Best with those that are tied with it, worse; of several schedules one each."""
-    several: bool
-    """Whether each sentence is of a schedule of its own."""
     collapsed: str
     """Which settings collapsed, by what rule, and since when; empty where none did."""
     caveat: str
@@ -70,14 +68,13 @@ class StandingWords:
 
 def standing_words(found: Standing) -> StandingWords:
     """Who leads under each schedule, and what limits that."""
-    several = len(found.ranked) > 1
     shown = found.ranked[: None if len(found.ranked) <= _MOST_SCHEDULES else 1]
     told = [sentence for group in shown for sentence in _of_group(found, group)]
     if more := len(found.ranked) - len(shown):
-        told[-1] = f"{told[-1][:-1]}; {more} more schedules below."
+        told[-1] += f" {more} more schedules below."
     told = told or [f"{_nothing_to_compare(found)}."]
     return StandingWords(
-        tuple(told), several, _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
+        tuple(told), _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
     )
 
 
@@ -248,23 +245,20 @@ def _nothing_to_compare(found: Standing) -> str:
 
 # Two settings -----------------------------------------------------------------------------------------------------
 
-Side = Literal["a", "b"]
-_Both = TypeVar("_Both")
-
 
 def in_these_runs(contrast: Contrast) -> str:
     """Whether two settings differ in these runs, this pair by itself."""
-    found, metric = contrast.here, contrast.metric
-    if not isfinite(found.value):
+    metric = contrast.metric
+    if not isfinite(contrast.here.value):
         return f"Cannot tell: {why_not(contrast.over_seeds, *contrast.names, metric)}"
-    side = _side(contrast, found.value)
-    (first, second), ends = _seen_from(side, contrast.names), _seen_from(side, contrast.ends)
+    contrast = _better_first(contrast, contrast.here.value)
+    found, (first, second), ends = contrast.here, contrast.names, contrast.ends
     values = [measured(end, metric, found.interval) for end in ends]
     if found.reason:
         unknown = "whether these runs differ by more than the noise of their prompts is unknown"
         return f"{first} ends with {values[0]}, {second} with {values[1]}; {unknown}: {found.reason}"
     way = "higher" if ends[0] >= ends[1] else "lower"
-    told = f"{' against '.join(values)}, {_size(side, found.value, found.interval, metric)} {way}"
+    told = f"{' against '.join(values)}, {by_how_much(found.value, metric, found.interval)} {way}"
     if not found.differs:
         return f"{first} and {second}: no significant difference in these runs: {told} (noise of {found.basis})"
     return f"{first} ends {_how(metric) or way} than {second} in these runs: {told} (noise of {found.basis})"
@@ -272,50 +266,30 @@ def in_these_runs(contrast: Contrast) -> str:
 
 def with_other_seeds(contrast: Contrast) -> str:
     """Whether other seeds would repeat it, this pair by itself."""
-    found, metric = contrast.over_seeds, contrast.metric
-    reason = why_not(found, *contrast.names, metric)
-    if min(found.seeds) < 2 or not isfinite(found.value):
+    metric = contrast.metric
+    reason = why_not(contrast.over_seeds, *contrast.names, metric)
+    if min(contrast.over_seeds.seeds) < 2 or not isfinite(contrast.over_seeds.value):
         return f"Whether other seeds would repeat it is unknown: {reason}"
-    side = _side(contrast, found.value)
-    wins, pairs = found.wins[0 if found.value >= 0 else 1], "pairs of seeds"
+    contrast = _better_first(contrast, contrast.over_seeds.value)
+    found, pairs = contrast.over_seeds, "pairs of seeds"
     if not found.paired:
         pairs = "pairs of runs, which share no seeds"
-    told = f"{_seen_from(side, contrast.names)[0]} is ahead in {wins} of {found.wins[2]} {pairs}, by "
-    told += _size(side, found.value, found.interval, metric) + _chance(side, found, metric)
+    won = found.wins[0 if orientation(metric) > 0 else 1]
+    told = f"{contrast.names[0]} is ahead in {won} of {found.wins[2]} {pairs}, by "
+    told += by_how_much(found.value, metric, found.interval)
+    chance, interval = improvement(contrast)
+    if not isnan(chance):
+        told += f"; probability of ending {_how(metric) or 'higher'} {bracketed(chance, *interval)}"
     return f"With other seeds, unknown: {told}; {reason}" if reason else f"With other seeds: {told}"
 
 
 def improvement(contrast: Contrast) -> tuple[float, Interval]:
     """The probability that a run of A ends better than a run of B; NaN with fewer than 4 seeds of either."""
-    return _of_side(_side(contrast, 1.0), contrast.over_seeds)
+    return (contrast if orientation(contrast.metric) > 0 else contrast.flipped).over_seeds.probability
 
 
-def _of_side(side: Side, found: Difference) -> tuple[float, Interval]:
-    """The probability that a run of this side ends higher."""
-    chance, (low, high) = found.probability
-    return (chance, Interval(low, high)) if side == "a" else (1 - chance, Interval(1 - high, 1 - low))
-
-
-def _chance(side: Side, found: Difference, metric: str) -> str:
-    """The probability that a run of this side ends better; nothing from too few seeds."""
-    lower = CATALOGUE[metric].better == "lower"
-    chance, interval = _of_side("b" if (side == "a") == lower else "a", found)
-    return "" if isnan(chance) else f"; probability of ending {_how(metric) or 'higher'} {bracketed(chance, *interval)}"
-
-
-def _side(contrast: Contrast, difference: float) -> Side:
-    return "a" if (difference >= 0) != (CATALOGUE[contrast.metric].better == "lower") else "b"
-
-
-def _seen_from(side: Side, both: tuple[_Both, _Both]) -> tuple[_Both, _Both]:
-    """This side first."""
-    return both if side == "a" else (both[1], both[0])
-
-
-def _size(side: Side, value: float, interval: Interval, metric: str) -> str:
-    """A difference A - B as that of this side to the other."""
-    return by_how_much(value if side == "a" else -value, metric,
-                       interval if side == "a" else Interval(-interval.high, -interval.low))  # fmt: skip
+def _better_first(contrast: Contrast, difference: float) -> Contrast:
+    return contrast if (difference >= 0) == (orientation(contrast.metric) > 0) else contrast.flipped
 
 
 def why_not(found: Difference, a: str, b: str, metric: str) -> str:

@@ -67,6 +67,14 @@ class Contrast:
     differs_over_seeds: bool | None = None
     """Whether they differ by more than the spread of the seeds, likewise."""
 
+    @property
+    def flipped(self) -> "Contrast":
+        """B minus A."""
+        return replace(
+            self, a=self.b, b=self.a, names=self.names[::-1], ends=self.ends[::-1], here=self.here.flipped,
+            over_seeds=self.over_seeds.flipped,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class SettingRow:
@@ -138,12 +146,10 @@ class Standing:
 
     def contrast(self, a: int, b: int) -> Contrast:
         """A minus B, by their places."""
-        judged = {(each.a, each.b): each for each in self.contrasts}
-        known = judged.get((a, b)) or judged.get((b, a))
-        found = _contrast(self.settings, self.metric, self.values, self.noise, (a, b))
-        if known is None:
-            return found
-        return replace(found, differs_here=known.differs_here, differs_over_seeds=known.differs_over_seeds)
+        for known in self.contrasts:
+            if (a, b) in ((known.a, known.b), (known.b, known.a)):
+                return known if known.a == a else known.flipped
+        return _contrast(self.settings, self.metric, self.values, self.noise, (a, b))
 
     def deciding(self, contrast: Contrast) -> tuple[Difference | RunDifference, bool | None]:
         """Of a contrast that by which settings are judged here, and whether they differ, all pairs judged together."""

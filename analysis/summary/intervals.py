@@ -28,6 +28,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def negative(self) -> "Interval":
+        """That of the value with its sign turned."""
+        return Interval(-self.high, -self.low)
+
 
 NO_INTERVAL = Interval(float("nan"), float("nan"))
 

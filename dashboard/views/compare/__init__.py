@@ -158,7 +158,7 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     """
     words = comparison.words
     first, *rest = words.sentences
-    loud = words.sentences if words.several else (first,)
+    loud = words.sentences if len(comparison.standing.ranked) > 1 else (first,)
     st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
     said = [words.collapsed, _with_more_seeds(words.caveat, more_seeds), comparison.instead]
     say(" ".join(filter(None, said)))

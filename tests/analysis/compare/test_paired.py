@@ -9,26 +9,24 @@ import pytest
 from scipy import stats
 
 from ratioscope.analysis.compare import (
-    Contrast,
     Member,
     Setting,
     align,
-    common_end,
     difference_over,
-    difference_over_runs,
     ends,
     grouped_settings,
     in_these_runs,
     pairs_by_seed,
-    probability_of_improvement,
     prompt_difference,
-    seeds_needed,
     standing,
-    welch_interval,
     with_other_seeds,
 )
+from ratioscope.analysis.compare.aggregates import welch_interval
+from ratioscope.analysis.compare.alignment import common_end
+from ratioscope.analysis.compare.contrast import difference_over_runs, probability_of_improvement, seeds_needed
 from ratioscope.analysis.compare.possible import possible
 from ratioscope.analysis.compare.sentences import improvement
+from ratioscope.analysis.compare.standing import Contrast
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
