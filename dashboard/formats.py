@@ -43,6 +43,11 @@ def is_share(key: str) -> bool:
     return key in ENTRIES and ENTRIES[key].share
 
 
+def hover_number(key: str) -> str:
+    """How Plotly writes a metric's value where it is touched."""
+    return ".1%" if is_share(key) else ".3g"
+
+
 def metric_value(key: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
     """The value of a metric, rounded to its interval where it has one: as a percentage where the metric is a share.
 

@@ -1,43 +1,30 @@
 """Runs side by side: settings over a common axis with bands over their seeds, and the difference of two of them."""
 
-import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ratioscope.analysis.compare import (
-    Axis,
-    Rank,
-    SettingCurve,
-    SettingGroup,
-    SettingRow,
-)
+from ratioscope.analysis.compare import Axis, SettingCurve
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.cut_names import LONGEST_NAME, cut_apart
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
 from ratioscope.dashboard.figures.series import AXIS_ROUNDING
-from ratioscope.dashboard.formats import interval, is_share, metric_value
+from ratioscope.dashboard.formats import hover_number, is_share
 from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
 """Panels beside each other; more wrap into rows."""
-MOST_ROWS = 15
-"""Rows of a dot plot that are seen at once, heads included."""
-_ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _LINE = 16  # pixels of a name at the end of a line
 _LEGEND_ROW = 29  # pixels of a name below a chart
 _STROKES = {"solid": "━━", "dash": "╍╍", "dot": "┅┅", "dashdot": "━·━", "longdash": "━ ━", "longdashdot": "━ ·"}
-_LONGEST_NAME, _NARROW_NAME = 44, 56  # signs
 _MOST_UNIFIED = 8  # lines in one hover box
-_PARTS = re.compile(r", | \(|\)")
 _CLOCK = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 Ends = tuple[float | None, float | None]
@@ -132,199 +119,6 @@ def panel(
     return fig
 
 
-def dot_plot(
-    groups: Sequence[SettingGroup],
-    metric: str,
-    mode: Mode,
-    *,
-    called: Mapping[int, str] = MappingProxyType({}),
-    colours: Mapping[int, str] = MappingProxyType({}),
-    most: int = MOST_ROWS,
-) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
-
-    Args:
-        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike.
-        colours: of settings by their places, those of their curves; others are grey.
-        most: rows in all; of each group the best are drawn, see `rows_drawn`.
-    """
-    named, places = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]]()
-    fig = base.figure(mode, x_title="")
-    for group, rows in zip(groups, rows_drawn(groups, most), strict=True):
-        first = len(named)
-        if group.schedule:
-            named[first] = group.schedule, True
-        for row in rows:
-            places.append((len(named), row))
-            named[len(named)] = row.name, False
-        if group.ranked and np.isfinite(best := group.rows[0].value):
-            line = {"color": mode.muted, "width": 1, "dash": "dash"}
-            fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
-    for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
-        _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
-    words = {at: called.get(row.place, "") for at, row in places}
-    ends = {
-        at: (metric_value(metric, row.value, *row.interval), "" if words[at] == words.get(at - 1) else words[at],
-             mode.text if row.rank is Rank.BEST else mode.muted)
-        for at, row in places
-    }  # fmt: skip
-    fig.add_annotation(
-        x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places]),
-    )  # fmt: skip
-    fig.update_yaxes(
-        tickvals=list(named), ticktext=_labels(named.values(), _LONGEST_NAME), range=[len(named) - 0.4, -0.6],
-        showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
-        showline=False,
-    )  # fmt: skip
-    fig.update_xaxes(
-        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric), automargin=False,
-    )  # fmt: skip
-    if is_share(metric):
-        fig.update_xaxes(tickformat=".0%")
-
-    def at_end(at: int, text: str, colour: str) -> dict[str, Any]:
-        return {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "y": at, "showarrow": False, "text": text,
-                "font": {"size": 12, "color": colour}}  # fmt: skip
-
-    key = fig.layout.annotations[0].to_plotly_json()
-    above = [
-        {"x": 0, "xref": "paper", "xanchor": "left", "y": at, "yshift": 0 if head else 12, "showarrow": False,
-         "text": f"{text} · {ends[at][1]}" if at in ends and ends[at][1] else text,
-         "font": {"size": 11, "color": mode.text}}
-        for at, (text, (_, head)) in enumerate(zip(_labels(named.values(), _NARROW_NAME), named.values(), strict=True))
-    ]  # fmt: skip
-    narrow = {
-        "annotations": [key, *(at_end(at, value, colour) for at, (value, _, colour) in ends.items()), *above],
-        "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
-        "margin": {"r": 56},
-    }  # fmt: skip
-    told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
-    for at, (text, colour) in told.items():
-        fig.add_annotation(**at_end(at, text, colour))
-    fig.update_layout(
-        height=_ROW * len(named) + 48, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
-        margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 24, "b": 24},
-        meta={"rows": len(named), "narrow": narrow},
-    )  # fmt: skip
-    return fig
-
-
-def _marks(rows: Sequence[SettingRow]) -> str:
-    """What is drawn, mark by mark."""
-    told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else ["● end"]
-    told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
-    return "&nbsp;&nbsp; ".join(told)
-
-
-def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
-    """Names at an axis, heads in bold; tables have all of long ones."""
-    texts = map(base.plotly_text, cut_apart([name for name, _ in named], longest))
-    return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
-
-
-def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:
-    """Of each group the rows that are drawn: all, or where they are more in all the best of each."""
-    room = most - len(groups) * (len(groups) > 1)
-    if sum(len(group.rows) for group in groups) <= room:
-        return [group.rows for group in groups]
-    counts = [0] * len(groups)
-    while sum(counts) < room:
-        open_ones = [place for place, group in enumerate(groups) if counts[place] < len(group.rows)]
-        counts[min(open_ones, key=counts.__getitem__)] += 1
-    return [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
-
-
-def _add_rows(fig: go.Figure, places: Sequence[tuple[int, SettingRow]], metric: str, colour: str) -> None:
-    """Intervals, seeds and means of these rows in one colour."""
-    known = [(at, row) for at, row in places if np.isfinite(row.interval.low)]
-    gap = [np.nan]
-    fig.add_scatter(
-        x=np.concatenate([gap, *[[*row.interval, np.nan] for _, row in known]]).astype(np.float32),
-        y=np.concatenate([gap, *[[at, at, np.nan] for at, _ in known]]).astype(np.float32),
-        mode="lines", line={"color": theme.rgba(colour, 0.45), "width": 5}, hoverinfo="skip", connectgaps=False,
-    )  # fmt: skip
-    seeds = [(at, name, float(end)) for at, row in places if len(row.seeds) > 1 for name, end in row.seeds.items()]
-    fig.add_scatter(
-        x=np.array([end for *_, end in seeds], np.float32), y=np.array([at for at, *_ in seeds], np.float32),
-        mode="markers", marker={"symbol": "circle-open", "size": 8, "color": colour, "line": {"width": 1.2}},
-        text=[base.plotly_text(str(name)) for _, name, _ in seeds],
-        hovertemplate="%{text}: %{x:" + _number(metric) + "}<extra></extra>",
-    )  # fmt: skip
-    fig.add_scatter(
-        x=np.array([row.value for _, row in places], np.float32), y=np.array([at for at, _ in places], np.float32),
-        mode="markers", marker={"symbol": "circle", "size": 9, "color": colour},
-        text=[base.plotly_text(_in_a_line(row, metric)) for _, row in places],
-        hovertemplate="%{text}<extra></extra>",
-    )  # fmt: skip
-
-
-def _in_a_line(row: SettingRow, metric: str) -> str:
-    within = interval(metric, *row.interval) if np.isfinite(row.interval.low) else ""
-    told = [metric_value(metric, row.value, *row.interval), f"95%: {within}" * bool(within)]
-    return f"{row.name}: {', '.join(filter(None, told))}, {len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
-
-
-def _of_rows(rows: Sequence[SettingRow], metric: str) -> list[float] | None:
-    """The ends of the axis: all that is drawn, and not beyond what is possible but for half a mark."""
-    values = np.concatenate([[], *[[row.value, *row.interval, *row.seeds] for row in rows]])
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return None
-    low, high = float(values.min()), float(values.max())
-    pad = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
-    least, highest = CATALOGUE[metric].possible
-    return [max(low - pad, least - pad / 3), min(high + pad, highest + pad / 3)]
-
-
-def _cut(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name that leaves room for the plot; what tells it from others is mostly at its end."""
-    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-longest // 2 :]}"
-
-
-def cut_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names that leave room for the plot, each different from the others.
-
-    They are cut where they are like another one, or in the middle, where more of them stay different; those that would
-    still be the same keep the parts in which they differ.
-    """
-    known = list(dict.fromkeys(names))
-    around = {name: name if len(name) <= longest else _around(name, _shared(name, known), longest) for name in known}
-    middle = {name: _cut(name, longest) for name in known}
-    cut = max(around, middle, key=lambda each: len({*each.values()}))
-    taken = Counter(cut.values())
-    for name in [name for name in known if taken[cut[name]] > 1]:
-        told = _telling(name, known)
-        tries = (_cut(told, longest), *(f"{_cut(told, longest - 6)} ({number})" for number in range(2, len(known) + 2)))
-        cut[name] = next(text for text in tries if text not in taken)
-        taken[cut[name]] += 1
-    return [cut[name] for name in names]
-
-
-def _telling(name: str, names: Sequence[str]) -> str:
-    """A name without what all names that begin with the same word have."""
-    parts = {other: _PARTS.split(other) for other in names}
-    alike = [own for own in parts.values() if own[0] == parts[name][0]]
-    first, *rest = (part for part in parts[name] if part)
-    return f"{first} ({', '.join(part for part in rest if not all(part in own for own in alike))})"
-
-
-def _shared(name: str, names: Sequence[str]) -> int:
-    """How many signs at its start the name has in common with the one that is most like it."""
-    others = ([one == another for one, another in zip(name, other, strict=False)] for other in names if other != name)
-    return max(([*same, False].index(False) for same in others), default=0)
-
-
-def _around(name: str, place: int, longest: int) -> str:
-    """A name with what follows this place."""
-    if place < longest - 8:
-        return f"{name[: longest - 1]}…"
-    start = longest // 3
-    first = min(place - 2, len(name) - (longest - start - 1))
-    rest = name[first : first + longest - start - 1]
-    return f"{name[:start]}…{rest if first + len(rest) >= len(name) else f'{rest[:-1]}…'}"
-
-
 def fits_names(shown: Sequence[CurveLine], height: int = 320) -> bool:
     """Whether the names of the lines have room below each other at the right."""
     return sum(not line.quiet for line in shown) * _LINE <= height - 60
@@ -343,7 +137,7 @@ def _add_names(fig: go.Figure, shown: Sequence[CurveLine], y: tuple[float, float
         at[-1] = min(at[-1], y[1])
         for number in range(len(at) - 2, -1, -1):
             at[number] = min(at[number], at[number + 1] - apart)
-    named = cut_apart([shown[place].name for place in places], _LONGEST_NAME)
+    named = cut_apart([shown[place].name for place in places], LONGEST_NAME)
     for place, name, where in zip(places, named, at.tolist(), strict=True):
         line = shown[place]
         fig.add_annotation(
@@ -422,7 +216,7 @@ def differences(
         if style is None:
             _add_band(fig, finite, mode.text, across.unit)
         look, value = style or Style(mode.text, "solid", ""), base.reduce(finite["difference"].dropna())
-        _add_difference(fig, value, metric, across.unit, called, look)
+        _add_line(fig, value, metric, across.unit, called, look, _of_difference(metric))
     base.add_threshold(fig, 0.0, "no difference", mode)
     fig.update_xaxes(range=_range(x, extent, across.unit, by))
     fig.update_layout(
@@ -479,7 +273,7 @@ def _add(
     if line.quiet:
         _add_quiet(fig, line, metric, unit, mode, place)
         return
-    colour, dash, symbol = line.style
+    colour = line.style.colour
     name, curve = base.plotly_text(line.name), line.curve
     faint = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "legendgroup": name, "connectgaps": True}
     _add_band(fig, curve.frame.where(np.isfinite(curve.frame)), colour, unit, legendgroup=name, **place)
@@ -494,19 +288,8 @@ def _add(
             line={"color": theme.rgba(colour, 0.35), "width": 1}, **faint, **place,
         )  # fmt: skip
     drawn = base.reduce(_finite(value), base.MOST_POINTS - 2)
-    marked = CATALOGUE[metric].sparse or symbol != "" or len(drawn) == 1
-    fig.add_scatter(
-        x=_places(drawn.index, unit),
-        y=drawn.to_numpy(np.float32),
-        name=name,
-        legendgroup=name,
-        showlegend=legend,
-        mode="lines+markers" if marked else "lines",
-        marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
-        line={"color": colour, "width": 2, "dash": dash},
-        hovertemplate="%{y:" + _number(metric) + "}",
-        **place,
-    )
+    hover = "%{y:" + hover_number(metric) + "}"
+    _add_line(fig, drawn, metric, unit, line.name, line.style, hover, legendgroup=name, showlegend=legend, **place)
 
 
 def _add_quiet(fig: go.Figure, line: CurveLine, metric: str, unit: float, mode: Mode, place: Mapping[str, int]) -> None:
@@ -515,18 +298,20 @@ def _add_quiet(fig: go.Figure, line: CurveLine, metric: str, unit: float, mode: 
     fig.add_scatter(
         x=_places(drawn.index, unit), y=drawn.to_numpy(np.float32), name=base.plotly_text(line.name), mode="lines",
         line={"color": theme.rgba(mode.behavior, 0.5), "width": 1.2}, showlegend=False, meta="quiet",
-        hovertemplate="%{y:" + _number(metric) + "}", **place,
+        hovertemplate="%{y:" + hover_number(metric) + "}", **place,
     )  # fmt: skip
 
 
-def _add_difference(fig: go.Figure, value: pd.Series, metric: str, unit: float, name: str, style: Style) -> None:
-    """A line of differences in a setting's look."""
+def _add_line(
+    fig: go.Figure, value: pd.Series, metric: str, unit: float, name: str, style: Style, hover: str, **others: object
+) -> None:
+    """A line in a setting's look."""
     colour, dash, symbol = style
     fig.add_scatter(
         x=_places(value.index, unit), y=value.to_numpy(np.float32), name=base.plotly_text(name),
         mode="lines+markers" if CATALOGUE[metric].sparse or symbol or len(value) == 1 else "lines",
         marker={"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4},
-        line={"color": colour, "width": 2, "dash": dash}, hovertemplate=_of_difference(metric),
+        line={"color": colour, "width": 2, "dash": dash}, hovertemplate=hover, **others,
     )  # fmt: skip
 
 
@@ -594,10 +379,6 @@ def _minus(name: str, metric: str) -> str:
 
 def _of_difference(metric: str) -> str:
     return "%{y:+.1f} points" if is_share(metric) else "%{y:+.3g}"
-
-
-def _number(metric: str) -> str:
-    return ".1%" if is_share(metric) else ".3g"
 
 
 def _ends(index: "pd.Index[float]") -> Ends:

@@ -24,7 +24,7 @@ from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import base, ratios, series
 from ratioscope.dashboard.figures import compare as comparison
-from ratioscope.dashboard.figures.compare import cut_apart
+from ratioscope.dashboard.figures.cut_names import cut_apart
 from ratioscope.dashboard.theme import DARK, LIGHT, PALETTE, Mode, as_text, contrast
 from tests.dashboard.conftest import make_steps
 from tests.making.caveats import UNRELIABLE

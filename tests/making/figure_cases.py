@@ -26,6 +26,7 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import (
     clipping,
+    dots,
     drift,
     engine,
     evidence,
@@ -286,8 +287,8 @@ CASES: tuple[Case, ...] = (
         plotted=("reward",),
     ),
     Case(
-        "compare.dot_plot",
-        lambda m, mode, steps: comparison.dot_plot(
+        "dots.dot_plot",
+        lambda m, mode, steps: dots.dot_plot(
             standing(m.settings, "reward").groups,
             "reward",
             mode,

@@ -5,7 +5,7 @@ from functools import partial
 import pandas as pd
 
 from ratioscope.analysis.compare import rank_words
-from ratioscope.dashboard.figures import compare as figures
+from ratioscope.dashboard.figures import dots as figures
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import looks
 from ratioscope.dashboard.sections.model import Chart

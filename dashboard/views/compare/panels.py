@@ -8,7 +8,8 @@ import streamlit as st
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.components.blocks import draw, say
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine, cut_apart
+from ratioscope.dashboard.figures.compare import MOST_IN_A_ROW, CurveLine
+from ratioscope.dashboard.figures.cut_names import cut_apart
 from ratioscope.dashboard.figures.line_styles import Style
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import curves

@@ -1,0 +1,166 @@
+"""Settings at the end of their runs: a row each, best first, with seeds, mean and interval."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ratioscope.analysis.compare import Rank, SettingGroup, SettingRow
+from ratioscope.catalogue import CATALOGUE
+from ratioscope.dashboard import theme
+from ratioscope.dashboard.figures import base
+from ratioscope.dashboard.figures.cut_names import LONGEST_NAME, cut_apart
+from ratioscope.dashboard.formats import hover_number, interval, is_share, metric_value
+from ratioscope.dashboard.theme import Mode
+
+MOST_ROWS = 15
+"""Rows of a dot plot that are seen at once, heads included."""
+_ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
+_NARROW_NAME = 56  # signs
+
+
+def dot_plot(
+    groups: Sequence[SettingGroup],
+    metric: str,
+    mode: Mode,
+    *,
+    called: Mapping[int, str] = MappingProxyType({}),
+    colours: Mapping[int, str] = MappingProxyType({}),
+    most: int = MOST_ROWS,
+) -> go.Figure:
+    """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
+
+    Args:
+        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike.
+        colours: of settings by their places, those of their curves; others are grey.
+        most: rows in all; of each group the best are drawn, see `rows_drawn`.
+    """
+    named, places = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]]()
+    fig = base.figure(mode, x_title="")
+    for group, rows in zip(groups, rows_drawn(groups, most), strict=True):
+        first = len(named)
+        if group.schedule:
+            named[first] = group.schedule, True
+        for row in rows:
+            places.append((len(named), row))
+            named[len(named)] = row.name, False
+        if group.ranked and np.isfinite(best := group.rows[0].value):
+            line = {"color": mode.muted, "width": 1, "dash": "dash"}
+            fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
+    for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
+        _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
+    words = {at: called.get(row.place, "") for at, row in places}
+    ends = {
+        at: (metric_value(metric, row.value, *row.interval), "" if words[at] == words.get(at - 1) else words[at],
+             mode.text if row.rank is Rank.BEST else mode.muted)
+        for at, row in places
+    }  # fmt: skip
+    fig.add_annotation(
+        x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places]),
+    )  # fmt: skip
+    fig.update_yaxes(
+        tickvals=list(named), ticktext=_labels(named.values(), LONGEST_NAME), range=[len(named) - 0.4, -0.6],
+        showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
+        showline=False,
+    )  # fmt: skip
+    fig.update_xaxes(
+        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric), automargin=False,
+    )  # fmt: skip
+    if is_share(metric):
+        fig.update_xaxes(tickformat=".0%")
+
+    def at_end(at: int, text: str, colour: str) -> dict[str, Any]:
+        return {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8, "y": at, "showarrow": False, "text": text,
+                "font": {"size": 12, "color": colour}}  # fmt: skip
+
+    key = fig.layout.annotations[0].to_plotly_json()
+    above = [
+        {"x": 0, "xref": "paper", "xanchor": "left", "y": at, "yshift": 0 if head else 12, "showarrow": False,
+         "text": f"{text} · {ends[at][1]}" if at in ends and ends[at][1] else text,
+         "font": {"size": 11, "color": mode.text}}
+        for at, (text, (_, head)) in enumerate(zip(_labels(named.values(), _NARROW_NAME), named.values(), strict=True))
+    ]  # fmt: skip
+    narrow = {
+        "annotations": [key, *(at_end(at, value, colour) for at, (value, _, colour) in ends.items()), *above],
+        "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
+        "margin": {"r": 56},
+    }  # fmt: skip
+    told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
+    for at, (text, colour) in told.items():
+        fig.add_annotation(**at_end(at, text, colour))
+    fig.update_layout(
+        height=_ROW * len(named) + 48, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
+        margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 24, "b": 24},
+        meta={"rows": len(named), "narrow": narrow},
+    )  # fmt: skip
+    return fig
+
+
+def _marks(rows: Sequence[SettingRow]) -> str:
+    """What is drawn, mark by mark."""
+    told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else ["● end"]
+    told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
+    return "&nbsp;&nbsp; ".join(told)
+
+
+def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
+    """Names at an axis, heads in bold; tables have all of long ones."""
+    texts = map(base.plotly_text, cut_apart([name for name, _ in named], longest))
+    return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
+
+
+def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:
+    """Of each group the rows that are drawn: all, or where they are more in all the best of each."""
+    room = most - len(groups) * (len(groups) > 1)
+    if sum(len(group.rows) for group in groups) <= room:
+        return [group.rows for group in groups]
+    counts = [0] * len(groups)
+    while sum(counts) < room:
+        open_ones = [place for place, group in enumerate(groups) if counts[place] < len(group.rows)]
+        counts[min(open_ones, key=counts.__getitem__)] += 1
+    return [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
+
+
+def _add_rows(fig: go.Figure, places: Sequence[tuple[int, SettingRow]], metric: str, colour: str) -> None:
+    """Intervals, seeds and means of these rows in one colour."""
+    known = [(at, row) for at, row in places if np.isfinite(row.interval.low)]
+    gap = [np.nan]
+    fig.add_scatter(
+        x=np.concatenate([gap, *[[*row.interval, np.nan] for _, row in known]]).astype(np.float32),
+        y=np.concatenate([gap, *[[at, at, np.nan] for at, _ in known]]).astype(np.float32),
+        mode="lines", line={"color": theme.rgba(colour, 0.45), "width": 5}, hoverinfo="skip", connectgaps=False,
+    )  # fmt: skip
+    seeds = [(at, name, float(end)) for at, row in places if len(row.seeds) > 1 for name, end in row.seeds.items()]
+    fig.add_scatter(
+        x=np.array([end for *_, end in seeds], np.float32), y=np.array([at for at, *_ in seeds], np.float32),
+        mode="markers", marker={"symbol": "circle-open", "size": 8, "color": colour, "line": {"width": 1.2}},
+        text=[base.plotly_text(str(name)) for _, name, _ in seeds],
+        hovertemplate="%{text}: %{x:" + hover_number(metric) + "}<extra></extra>",
+    )  # fmt: skip
+    fig.add_scatter(
+        x=np.array([row.value for _, row in places], np.float32), y=np.array([at for at, _ in places], np.float32),
+        mode="markers", marker={"symbol": "circle", "size": 9, "color": colour},
+        text=[base.plotly_text(_in_a_line(row, metric)) for _, row in places],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _in_a_line(row: SettingRow, metric: str) -> str:
+    within = interval(metric, *row.interval) if np.isfinite(row.interval.low) else ""
+    told = [metric_value(metric, row.value, *row.interval), f"95%: {within}" * bool(within)]
+    return f"{row.name}: {', '.join(filter(None, told))}, {len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
+
+
+def _of_rows(rows: Sequence[SettingRow], metric: str) -> list[float] | None:
+    """The ends of the axis: all that is drawn, and not beyond what is possible but for half a mark."""
+    values = np.concatenate([[], *[[row.value, *row.interval, *row.seeds] for row in rows]])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None
+    low, high = float(values.min()), float(values.max())
+    pad = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
+    least, highest = CATALOGUE[metric].possible
+    return [max(low - pad, least - pad / 3), min(high + pad, highest + pad / 3)]
