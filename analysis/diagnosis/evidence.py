@@ -31,9 +31,11 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import window_of
 from ratioscope.analysis.staleness.following import Following, Reference, decoding_distance, following, reference_of
+from ratioscope.analysis.summary.by_block import by_block
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import SAMPLED
+from ratioscope.run_format import schema
 
 Series = pd.Series
 StepTuple = tuple[int, ...]
@@ -145,14 +147,7 @@ class RunEvidence(Evidence):
         tokens."""
         if self.run is None:
             return pd.DataFrame(columns=["high", "low"])
-        with relations(self.run) as connection:
-            found = connection.execute(
-                """
-                select step, exp(max(log_rho) filter (coalesce(advantage > 0, true))) as high,
-                    exp(min(log_rho) filter (coalesce(advantage < 0, true))) as low
-                from usable group by step order by step
-                """
-            ).df()
+        (found,) = by_block("reached", self.run, _reached)
         return found.set_index("step")
 
     @cached_property
@@ -172,14 +167,7 @@ class RunEvidence(Evidence):
         """
         if self.run is None:
             return None
-        with relations(self.run) as connection:
-            found = connection.execute(
-                """
-                select step, group_id, min(reward)::double as lowest, max(reward)::double as highest, count(*) as n
-                from sequence where reward is not null and isfinite(reward) and dropped is null
-                group by all order by all
-                """
-            ).df()
+        (found,) = by_block("rewards", self.run, _rewards)
         return found if len(found) else None
 
     def number(self, metric: str, step: int, which: str) -> Number:
@@ -207,6 +195,30 @@ class RunEvidence(Evidence):
     def latest(self, metric: str) -> Number:
         """The last value there is."""
         return self.number(metric, step_of(self.values[metric].last_valid_index()), "latest")
+
+
+def _reached(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFrame]:
+    with relations(run, first, last, tables=(schema.TOKENS,)) as connection:
+        found = connection.execute(
+            """
+            select step, exp(max(log_rho) filter (coalesce(advantage > 0, true))) as high,
+                exp(min(log_rho) filter (coalesce(advantage < 0, true))) as low
+            from usable group by step order by step
+            """
+        ).df()
+    return (found,)
+
+
+def _rewards(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFrame]:
+    with relations(run, first, last, tables=(schema.SEQUENCES,)) as connection:
+        found = connection.execute(
+            """
+            select step, group_id, min(reward)::double as lowest, max(reward)::double as highest, count(*) as n
+            from sequence where reward is not null and isfinite(reward) and dropped is null
+            group by all order by all
+            """
+        ).df()
+    return (found,)
 
 
 def share_text(steps: "Series[float]", evidence: RunEvidence) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.summary.by_block import by_block
 from ratioscope.analysis.summary.intervals import fraction_intervals
 
 
@@ -39,23 +40,38 @@ class Versions(NamedTuple):
 
 
 def sampled_by(run: Run, first: int | None = None, last: int | None = None) -> Versions:
-    """The versions of the steps first..last.
+    """The versions of the steps first..last. Of all steps, what was counted in a file is kept in the cache.
 
     Raises:
         RatioscopeError: a file cannot be read any more.
     """
+    whole = first is None and last is None
+    counts, responses = by_block("versions", run, _counted) if whole else _counted(run, first, last)
+    lags = (
+        counts.assign(lag=_lags(run, counts)).groupby(["step", "lag"], dropna=False, as_index=False)[["tokens"]].sum()
+    )
+    return Versions(lags, responses.set_index("step"))
+
+
+def _lags(run: Run, counts: pd.DataFrame) -> "pd.Series[float]":
+    """As `version_lag` of the tokens."""
+    ahead = run.versions_ahead.reindex(counts["step"].to_numpy()).fillna(0.0).to_numpy(dtype=float)
+    lags = counts["step"] + ahead - counts["behavior_version"]
+    return lags if run.counts_versions else lags * np.nan
+
+
+def _counted(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tokens by step and version (NaN: none); and `Versions.responses`, with the step as a column."""
     with relations(run, first, last) as connection:
-        logged = connection.execute(
+        counts = connection.execute(
             """
-            select step::bigint as step, behavior_version, version_lag::double as lag, count(*) as tokens
+            select step::bigint as step, behavior_version::double as behavior_version, count(*) as tokens
             from token
             group by all
-            order by step, lag
+            order by step, behavior_version
             """
         ).df()
-        responses = _responses(connection, logged)
-    lags = logged.groupby(["step", "lag"], dropna=False, as_index=False)["tokens"].sum()
-    return Versions(lags, responses)
+        return counts, _responses(connection, counts).reset_index()
 
 
 def _responses(connection: duckdb.DuckDBPyConnection, logged: pd.DataFrame) -> pd.DataFrame:

@@ -28,6 +28,8 @@ from ratioscope.notes import Kind
 # More numbers than these are put into so many buckets of about as many tokens; of more prompts, the rarest go together.
 MOST_VALUES, BUCKETS = 12, 5
 MOST_PROMPTS = 30
+_MOST_HELD = 600_000
+"""Tokens that are held with their strata: hundreds of megabytes at most."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,14 @@ def _create_places(connection: duckdb.DuckDBPyConnection, kind: Stratification) 
         counts = "select value, count(*) as n from valued group by value"
     values = connection.execute(f"{counts} order by value nulls last").df()
     places, labels = _places(values, kind)
+    n_tokens = connection.execute("select count(*) from logged").fetchall()[0][0]
     connection.register("places", values.assign(place=places)[["value", "place"]])
     joined = "left join places on valued.value is not distinct from places.value"
-    connection.execute(f"create temp view placed as select valued.* exclude (value), place from valued {joined}")
+    # The sums ask for them a dozen times.
+    held = "table" if n_tokens <= _MOST_HELD else "view"
+    connection.execute(f"create temp {held} placed as select valued.* exclude (value), place from valued {joined}")
+    of_response = "select step, seq_id, min(place) as place from placed group by step, seq_id"
+    connection.execute(f"create temp {held} placed_sequence as {of_response}")
     return labels
 
 
@@ -223,8 +230,8 @@ def _create_views(connection: duckdb.DuckDBPyConnection, place: str, *, response
     connection.execute("create or replace view usable as select * exclude (invalid) from token where invalid is null")
     of_responses = (
         "select response.*, coalesce(of_tokens.place, of_values.place) as place from valued_response as response "
-        "left join (select step, seq_id, min(place) as place from placed group by step, seq_id) as of_tokens "
-        "using (step, seq_id) left join places as of_values on response.value is not distinct from of_values.value"
+        "left join placed_sequence as of_tokens using (step, seq_id) "
+        "left join places as of_values on response.value is not distinct from of_values.value"
     )
     connection.execute(
         f"create or replace view sequence as select * replace ({place} as step, {apart}) from ({of_responses}) "
