@@ -134,8 +134,8 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
         return [told, f"cannot tell whether the settings differ: {reason}"]
     if group.tied:
         alike = all(row.rank is Rank.ALIKE for row in group.tied)
-        how = f"tied within {margin_words(metric)}" if alike else "statistically tied"
-        told += f", {how} with {_named(group.tied, others, metric, most)}"
+        how = f"tied within {margin_words(metric)} with" if alike else "no significant difference to"
+        told += f", {how} {_named(group.tied, others, metric, most)}"
     # Of several schedules the line below says that it is so in these runs.
     here = "" if several or found.by_seeds else " in these runs"
     parts = [told]

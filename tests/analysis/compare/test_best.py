@@ -35,7 +35,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     groups = _of({"a": [0.52], "b": [0.50], "c": [0.30], "d": [0.28], "e": [0.10]})
     found, told = _told(groups)
     assert told.sentences == (
-        "Best: a (52%, 1 seed), statistically tied with b (50%).",
+        "Best: a (52%, 1 seed), no significant difference to b (50%).",
         "Lower in these runs: c, d and e.",
     )
     assert told.caveat == "One seed each: other seeds may change this order; run at least 3."
