@@ -14,8 +14,9 @@ class Fault(NamedTuple):
     table: str
     change: Change
     check: str
-    severity: Severity
-    """A warning where rows that are wrong are left out."""
+    severity: Severity | None
+    """A warning where rows that are wrong are left out; None: whether they are depends on how sure the policy became,
+    which is not the same on every processor."""
     consequences: frozenset[str] = frozenset()
     """Further checks that must find the same fault, because it makes them untrue as well."""
     run: str = "stale"
@@ -54,7 +55,7 @@ FAULTS: dict[str, Fault] = {
         "tokens", at(position_one, logp_behavior=0.0), "zero_filled", CRITICAL, RATIOS, words="always at position 1"
     ),
     "zeros in sequences": Fault(
-        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", WARNING, words="whole responses"
+        "tokens", at(some_sequences, logp_current=0.0), "zero_filled", None, words="whole responses"
     ),
     "zeros in a column": Fault(
         "tokens", at(everywhere, logp_new=0.0), "zero_filled", CRITICAL, words="the whole column"
