@@ -37,7 +37,7 @@ from ratioscope.analysis.findings.words import MOST_LISTED, some
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of more schedules the first one is told; of all of them plot and table say who leads.
+# Of more schedules it is told who leads; plot and table say by how much.
 _MOST_SCHEDULES = 2
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
@@ -68,10 +68,10 @@ class StandingWords:
 
 def standing_words(found: Standing) -> StandingWords:
     """Who leads under each schedule, and what limits that."""
-    shown = found.ranked[: None if len(found.ranked) <= _MOST_SCHEDULES else 1]
-    told = [sentence for group in shown for sentence in _of_group(found, group)]
-    if more := len(found.ranked) - len(shown):
-        told[-1] += f" {more} more schedules below."
+    if len(found.ranked) > _MOST_SCHEDULES:
+        told = [_leaders(found)]
+    else:
+        told = [sentence for group in found.ranked for sentence in _of_group(found, group)]
     told = told or [f"{_nothing_to_compare(found)}."]
     return StandingWords(
         tuple(told), _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
@@ -104,6 +104,19 @@ def _worse(found: Standing) -> str:
     if found.by_seeds and best_word(found.metric) == "Best":
         return "worse"
     return "higher" if CATALOGUE[found.metric].better == "lower" else "lower"
+
+
+def _leaders(found: Standing) -> str:
+    """The best of each schedule, as far as there is room."""
+    best = [(group.rows[0], under(group.schedule)) for group in found.ranked if isfinite(group.rows[0].value)]
+    told = [f"{first.name} ({_value(found.metric, first.value)}) {where}" for first, where in best]
+    for most in range(len(told), 0, -1):
+        more = len(found.ranked) - most
+        end = f"; {more} more schedule{'s' * (more > 1)} below" if more else ""
+        sentence = f"{best_word(found.metric)}: {'; '.join(told[:most])}{end}."
+        if len(sentence.split()) <= _MOST_WORDS:
+            return sentence
+    return f"{best_word(found.metric)} of each schedule: below."
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
@@ -174,7 +187,7 @@ def _collapsed(found: Standing) -> str:
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     for most in range(MOST_LISTED, 0, -1):
-        sentence = f"Collapsed (lost {lost} or more for good): {some(told, '; ', most)}."
+        sentence = f"Collapsed (ends {lost} or more below its best): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
             break
     return sentence
@@ -184,7 +197,7 @@ def _fall(collapse: Collapse, metric: str) -> str:
     """From the best to the end; of another metric than the one that is compared, by its name."""
     what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
     levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
-    return f"{what}{' → '.join(levels)} since step {collapse.since}"
+    return f"{what}{' → '.join(levels)}, low since step {collapse.since}"
 
 
 def _caveat(found: Standing) -> str:

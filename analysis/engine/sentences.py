@@ -207,8 +207,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
     return (
-        f"Larger than the update, it moves the surrogate by {_rounded(bias.value)} of an update's gain "
-        f"(limit {percent(bias.limit)})."
+        f"It moves the surrogate by {_rounded(bias.value)} of an update's gain (limit {percent(bias.limit)}), though "
+        "larger than the mean update."
     )
 
 

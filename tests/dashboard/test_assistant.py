@@ -254,7 +254,8 @@ def test_a_query_reads_the_run_and_says_what_it_left_out(session: Session) -> No
 def test_runs_are_compared_and_names_explained(session: Session) -> None:
     found = session.ask("compare", runs=[COLLAPSED, CLIPPED])
     assert found["metric"] == "eval_accuracy" and found["cut"] is None
-    assert found["sentences"][0].startswith("Best: grpo") and "Collapsed: reinforce" in found["sentences"][2]
+    assert found["sentences"][0].startswith("Best: grpo")
+    assert "Collapsed (ends 25% or more below its best): reinforce" in found["sentences"][2]
     assert "Sampling staleness" in session.ask("explain", name="s_k")["text"]
     assert "about_texts" not in session.ask("explain", name="staleness_high")
     assert session.ask("explain", name="old_data_without_bound")["text"]

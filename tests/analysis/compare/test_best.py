@@ -97,7 +97,9 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
     assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
-    assert more.sentences == ("Best under sync_interval = 20: a (50%); lower: b (10%). 2 more schedules below.",)
+    assert more.sentences == (
+        "Best: a (50%) under sync_interval = 20; b (60%) offline; a (50%) under sync_offset = 3.",
+    )
     assert [row.name for row in found.groups[2].rows] == ["a, on-policy"]
     assert found.groups[2].rows[0].rank is None
 
