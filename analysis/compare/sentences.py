@@ -207,7 +207,7 @@ def _caveat(found: Standing) -> str:
         return ""
     span = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
     many = "One seed" if counts[-1] == 1 else f"{span} seeds"
-    return f"{many} each: other seeds may change this order; {MORE_SEEDS}."
+    return f"{many} each: others may change this order; {MORE_SEEDS}."
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -240,8 +240,7 @@ def _basis(found: Standing) -> str:
     known = [noise for noise in known if not noise.reason]
     if not known:
         return ""
-    # Intervals by the prompts of these runs would be read as those of a rerun.
-    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}, without other seeds"
+    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}"
 
 
 def _nothing_to_compare(found: Standing) -> str:

@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
     assert out.startswith(
-        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\n2 seeds each: other seeds may change this order"
+        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\n2 seeds each: others may change this order"
     )
     assert [line.split()[0] for line in out.splitlines() if "%  [" in line] == ["climbing", "flat"]
     assert "Intervals: 95% over seeds (t)." in out
@@ -56,7 +56,7 @@ def test_many_settings_are_a_row_each_and_one_line_says_what_single_seeds_leave_
     ratioscope: Ratioscope,
 ) -> None:
     out = ratioscope("compare", *sorted(SAMPLE_RUNS.glob("offline-*"))).succeeded()
-    assert out.count("other seeds may change this order") == 1
+    assert out.count("others may change this order") == 1
     assert "  weight: ratio (grpo and rec_oneside_is); none (rec_oneside_nois and reinforce)\n" in out
 
 

@@ -38,7 +38,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
         "Best: a (52%, 1 seed), no significant difference to b (50%).",
         "Lower in these runs: c, d and e.",
     )
-    assert told.caveat == "One seed each: other seeds may change this order; run at least 3."
+    assert told.caveat == "One seed each: others may change this order; run at least 3."
     assert rank_words(found) == {0: "best, tied", 1: "not significant", 2: "lower", 3: "lower", 4: "lower"}
     assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
@@ -55,7 +55,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat == "2 to 3 seeds each: other seeds may change this order; run at least 3."
+    assert told.caveat == "2 to 3 seeds each: others may change this order; run at least 3."
 
 
 def test_what_is_not_tested_is_never_called_alike() -> None:
