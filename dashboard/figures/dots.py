@@ -51,7 +51,7 @@ def dot_plot(
             fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
-    words = {at: called.get(row.place, "") for at, row in places}
+    words = {at: base.plotly_text(called.get(row.place, "")) for at, row in places}
     ends = {
         at: (metric_value(metric, row.value, *row.interval), "" if words[at] == words.get(at - 1) else words[at],
              mode.text if row.rank is Rank.BEST else mode.muted)
