@@ -99,6 +99,17 @@ def test_a_query_can_be_stopped_and_is_drawn_and_found_again_by_its_link(open_pa
     expect(charts(page)).to_have_count(1)
 
 
+def read_at_a_glance(page: Page, least: int) -> None:
+    """A first screen has more words than these, which an empty page has, and at most 150."""
+    usual = page.viewport_size
+    assert usual is not None
+    page.set_viewport_size({"width": 1440, "height": 900})
+    words = seen(page)
+    assert least < len(words) <= 150, words
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") <= 1400
+    page.set_viewport_size(usual)
+
+
 def test_the_first_screen_of_compare_is_read_at_a_glance(open_page: OpenPage, root: Path) -> None:
     """Twenty runs of one schedule: it had 164 words."""
     names = sorted(run.name for run in SAMPLE_RUNS.iterdir() if run.name.startswith("sync_interval20-"))[:20]
@@ -109,13 +120,7 @@ def test_the_first_screen_of_compare_is_read_at_a_glance(open_page: OpenPage, ro
         page = open_page(f"/compare?{urlencode([('run', name) for name in names])}")
         settled(page, "Compare")
         expect(charts(page).nth(1)).to_be_visible()
-        usual = page.viewport_size
-        assert usual is not None
-        page.set_viewport_size({"width": 1440, "height": 900})
-        words = seen(page)
-        assert 90 < len(words) <= 150, words
-        assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") <= 1400
-        page.set_viewport_size(usual)
+        read_at_a_glance(page, 90)
     finally:
         for place in places:
             place.unlink()
@@ -131,12 +136,6 @@ def test_the_first_screen_of_overview_is_read_at_a_glance(open_page: OpenPage, r
         expect(page.get_by_role("combobox", name="Run")).to_have_value(run)  # not the one before
         settled(page, "Overview")
         expect(charts(page).first).to_be_visible()
-        usual = page.viewport_size
-        assert usual is not None
-        page.set_viewport_size({"width": 1440, "height": 900})
-        words = seen(page)
-        assert 60 < len(words) <= 150, words
-        assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight") <= 1400
-        page.set_viewport_size(usual)
+        read_at_a_glance(page, 60)
     finally:
         place.unlink()
