@@ -16,11 +16,13 @@ function begin() {
   document.body.append(element);
   let waits;
   // Once it is closed it stays closed until the connection is there again.
-  const dialogs = new MutationObserver(() => document.querySelector(OF_STREAMLIT)?.click());
+  const close = () => document.querySelector(OF_STREAMLIT)?.click();
+  const dialogs = new MutationObserver(close);
   const look = () => {
     const away = !document.querySelector(`[${STATE}=CONNECTED]`);
     document.body.classList.toggle("ratioscope-away", away);
     if (away) {
+      close();
       dialogs.observe(document.body, { childList: true, subtree: true });
       waits ??= setTimeout(() => say(element), PATIENCE_MS);
     } else {
@@ -31,6 +33,7 @@ function begin() {
     }
   };
   new MutationObserver(look).observe(document.body, { attributeFilter: [STATE], subtree: true });
+  look(); // a server that went away before this began changes nothing more
   return element;
 }
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import APIResponse, Browser, Route, expect
 
 from ratioscope import Manifest
 from ratioscope.analysis.runs.store import open_run
@@ -38,15 +38,24 @@ def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(
         expect(page.get_by_text(re.compile("^Its findings are being read"))).to_have_count(0)
         expect(page.get_by_role("link", name="Open it")).to_be_visible()
         page.close()  # a page whose server goes away complains, rightly
-        unwatched = chromium.new_page()
-        unwatched.goto(f"{address}/runs")
-        settled(unwatched, "Runs")
+        unwatched, late = chromium.new_page(), chromium.new_page()
+        held: list[tuple[Route, APIResponse]] = []  # what the words are brought by, on the page that has it late
+        late.route(re.compile(r"/BidiComponent\."), lambda route: held.append((route, route.fetch())))
+        for each in unwatched, late:
+            each.goto(f"{address}/runs")
+            settled(each, "Runs")
+        expect(unwatched.locator("#ratioscope-away")).to_be_attached()
 
         demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=PATIENCE) == 0, output.read_text()
-        away = unwatched.get_by_role("alert").filter(has_text="The dashboard's server does not answer.")
-        expect(away.get_by_text(f"--port {port}")).to_be_visible()
-        unwatched.close()
+        expect(late.get_by_role("dialog", name="Connection error")).to_be_visible()
+        for route, response in held:
+            route.fulfill(response=response)
+        for each in unwatched, late:
+            away = each.get_by_role("alert").filter(has_text="The dashboard's server does not answer.")
+            expect(away.get_by_text(f"--port {port}")).to_be_visible()
+            expect(each.get_by_role("dialog")).to_have_count(0)
+            each.close()
 
     assert "Traceback" not in output.read_text()
     (folder,) = root.iterdir()
