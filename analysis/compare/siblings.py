@@ -57,13 +57,17 @@ def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, .
 
 
 def short_settings(found: Sequence[Sibling]) -> dict[str, str]:
-    """By run what is another there: "gate ring", "learning_rate 0.0001".
+    """By run what is another there: "clip ring" (people know a loss's gate as its clip), "learning_rate 0.0001".
 
     Parameters in brackets are left out where all of these runs are told apart without them.
     """
-    whole = {each.run_id: f"{each.what.rpartition('.')[2]} {each.there}" for each in found}
+    whole = {each.run_id: f"{_name(each)} {each.there}" for each in found}
     bare = {run_id: name.partition(" (")[0] for run_id, name in whole.items()}
     return {run_id: name if list(bare.values()).count(name) == 1 else whole[run_id] for run_id, name in bare.items()}
+
+
+def _name(sibling: Sibling) -> str:
+    return "clip" if sibling.what == "gate" else sibling.what.rpartition(".")[2]
 
 
 def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manifest) -> Sibling | None:

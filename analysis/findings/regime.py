@@ -98,10 +98,7 @@ def _remedy(facts: Facts, setup: Setup) -> str:
         return f"{opening}. Remove the source first; until then weight {how}"
     if facts.concern is Concern.VARIANCE:
         if setup.weighted is False:
-            return (
-                "Nothing, for the variance: this loss multiplies by no ratio. One that does should truncate or mask "
-                "large ratios of tokens, and take no products over whole responses."
-            )
+            return "Nothing, for the variance: this loss multiplies by no ratio."
         if setup.bounded:
             return f"Nothing, for the variance.{setup.bounded_words}"
         truncate = "truncate or mask large ratios" if facts.few_dominate else "shorten the responses"

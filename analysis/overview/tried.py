@@ -1,6 +1,6 @@
 """What a run's siblings show of its remedy: a setting that was tried, and how far the level came with it.
 
-tried("old_data_without_bound", manifest, Ended(0.15, 0.04), runs)   # "Tried: gate ring, 81%."
+tried("old_data_without_bound", manifest, Ended(0.15, 0.04), runs)   # "Tried: clip ring, 81%."
 """
 
 from collections.abc import Sequence

@@ -80,19 +80,21 @@ class Survival:
         lost += f", {self.n_zero} are 0" if self.n_zero else ""
         beyond = f" {self.n_infinite} ratios are infinite." if self.n_infinite else ""
         upper, lower = (_verdict(tail, self.n) for tail in (self.upper, self.lower))
+        if upper == lower:
+            return f"Both tails: {upper}; {lost}.{beyond}"
         return f"Upper tail: {upper}. Lower tail, of 1/ratio: {lower}; {lost}.{beyond}"
 
 
 def _verdict(tail: DrawnTail, n: int) -> str:
     if tail.khat is None:
         return f"no tail index, {tail.reason}"
-    return f"k̂ = {tail.khat:.2f}, {moments(tail.khat, n)}"
+    return moments(tail.khat, n)
 
 
 def moments(khat: float, n: int) -> str:
     """What can be estimated of n ratios with this tail index."""
     if khat >= (khat_limit(Moment.FIRST, n) or 0):
-        return "even its mean is unreliable"
+        return "even the mean is unreliable"
     return "a mean, no variance" if khat >= (khat_limit(Moment.SECOND, n) or 0) else "a mean and a variance"
 
 

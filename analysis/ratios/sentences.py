@@ -53,9 +53,8 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
         marks = summary.values.index.isin(heavy.index)
         where = pd.Series(marks, index=summary.values.index)
         text = (
-            f"The tails are heavy in {len(heavy)} of {steps} steps{_since(where)}{_with_age(where, summary)}: tail "
-            f"index up to {heavy.max():.2f}, in step {heavy.idxmax()} (limit {limit:g}). "
-            f"{setup.lighter(facts_of(summary, limits))}"
+            f"The tails are heavy (tail index {limit:g} or more) in {len(heavy)} of {steps} steps"
+            f"{_with_age(where, summary) or _since(where)}. {setup.lighter(facts_of(summary, limits))}"
         )
     return text
 
@@ -104,7 +103,7 @@ def _with_age(heavy: "pd.Series[bool]", summary: StepSummary) -> str:
     fresh, stale = heavy[lag <= lag.quantile(0.25)].mean(), heavy[lag >= lag.quantile(0.75)].mean()
     if stale - fresh < 0.4:
         return ""
-    return f", mostly on stale data ({percent(stale)} of the stalest quarter, {percent(fresh)} of the freshest)"
+    return ", mostly on stale data"
 
 
 def unfitted(summary: StepSummary, key: str) -> "pd.Series[str]":

@@ -84,8 +84,7 @@ def _what_matters(facts: Facts, setup: Setup) -> str:
     if facts.concern is Concern.VARIANCE:
         size = f"{chi2} in the median step, above {facts.limits.chi2:g}"
         if setup.weighted is False:
-            of = f"χ² of whole responses {of_log1p(facts.log_chi2)}, limit {facts.limits.chi2:g}"
-            return f"{small_bias(facts)}. Importance weights would vary a lot ({of}), but this loss has none."
+            return f"{small_bias(facts)}. Importance weights would vary a lot, but this loss has none."
         return f"Variance is the concern, which a trust region does not see. {capital(size)}."
     return f"Neither bias nor variance is large: {variation} and {chi2} in the median step."
 
@@ -147,13 +146,12 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
             f"In none of {len(known)} steps does a total variation of at most {near:g} hide a χ² of whole responses "
             f"above {far:g}."
         )
-    # A value that rests on its largest ratio is no example, as long as there is another one.
+    # A value that rests on its largest ratio is no example.
     sure = hidden & known["chi2_seq_trusted"]
-    worst = int(str(known.loc[sure if sure.any() else hidden, "chi2_seq"].idxmax()))
-    doubt = "" if sure.any() else "; in all of these it rests on the largest ratio"
+    most = f"most so in step {known.loc[sure, 'chi2_seq'].idxmax()}" if sure.any() else "all rest on the largest ratio"
     return (
-        f"In {int(hidden.sum())} of {len(known)} steps the total variation is at most {near:g} and the χ² of whole "
-        f"responses above {far:g}, most so in step {worst}{doubt}."
+        f"In {int(hidden.sum())} of {len(known)} steps a total variation of at most {near:g} hides a χ² of whole "
+        f"responses above {far:g}; {most}."
     )
 
 

@@ -6,6 +6,7 @@ const FRAME_MS = 60 // of a film
 
 export default function ({ parentElement, data, setTriggerValue }) {
   const root = parentElement.querySelector(".lab")
+  if (data.small) return preview(root, data)
   let screen = screens.get(root)
   if (!screen || screen.data.key !== data.key) {
     screen?.end()
@@ -15,6 +16,16 @@ export default function ({ parentElement, data, setTriggerValue }) {
   screen.report = values => setTriggerValue("values", values)
   screen.told(data.start)
   return () => screen.pause()
+}
+
+// The first picture at the source's numbers, without words.
+function preview(root, data) {
+  const found = COMPUTE[data.key](...data.sliders.map(slider => data.start[slider.key]))
+  const frame = new Frame({ data }, data.pictures[0], true)
+  root.replaceChildren(frame.box)
+  const resized = new ResizeObserver(() => frame.draw(found))
+  resized.observe(frame.svg)
+  return () => resized.disconnect()
 }
 
 class Screen {
@@ -223,13 +234,18 @@ class Screen {
 }
 
 class Frame {
-  constructor(screen, picture) {
+  constructor(screen, picture, small = false) {
     this.screen = screen
     this.picture = picture
+    this.small = small
     this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg")
     this.svg.setAttribute("role", "img")
     this.svg.setAttribute("aria-label", `${picture.title}: ${picture.y.title} by ${picture.x.title}`)
     this.tip = made("div", { className: "hover", hidden: true })
+    if (small) {
+      this.box = made("figure", { className: "picture small" }, this.svg)
+      return
+    }
     const entries = picture.marks.filter(mark => mark.name && mark.kind !== "map").map(mark => {
       const colour = screen.data.colours[mark.colour]
       const swatch = made("i", { className: mark.dashed ? "dashed" : mark.kind === "dots" ? "dots" : "", style: `background:${colour};border-color:${colour};${(mark.kind === "band" || mark.kind === "area") && !mark.strong ? "opacity:.35" : ""}` })
@@ -250,8 +266,8 @@ class Frame {
     const { picture } = this
     const width = Math.max(this.svg.clientWidth, 240)
     const simplex = picture.corners.length > 0
-    const height = simplex ? Math.min(width * 0.8, 360) : 290
-    const room = simplex ? { left: 60, right: 60, top: 26, bottom: 34 } : { left: 62, right: 12, top: 8, bottom: 44 }
+    const height = this.small ? 100 : simplex ? Math.min(width * 0.8, 360) : 290
+    const room = this.small ? { left: 6, right: 6, top: 6, bottom: 6 } : simplex ? { left: 60, right: 60, top: 26, bottom: 34 } : { left: 62, right: 12, top: 8, bottom: 44 }
     this.room = room
     this.size = { width, height }
     this.found = found
@@ -271,7 +287,7 @@ class Frame {
     const clip = `clip-${Math.round(Math.random() * 1e9)}`
     const marks = picture.marks.map((mark, place) => this.mark(mark, place))
     const frame = `<rect class="frame" x="${room.left}" y="${room.top}" width="${across}" height="${up}"/>`
-    const around = simplex ? this.triangle() : this.axes(across, up)
+    const around = this.small && !simplex ? "" : simplex ? this.triangle() : this.axes(across, up)
     const inside = simplex ? "" : ` clip-path="url(#${clip})"`
     this.svg.innerHTML = `<clipPath id="${clip}"><rect x="${room.left}" y="${room.top}" width="${across}" height="${up}"/></clipPath>`
       + around + `<g${inside}>${marks.join("")}</g>` + (simplex ? "" : frame) + '<g class="pointer"></g>'
@@ -362,7 +378,7 @@ class Frame {
         const words = mark.labels ? this.found[mark.labels] ?? [] : []
         const handle = mark.moves.some(Boolean)
         return this.points(xs, ys).map(([x, y], place) =>
-          `<circle cx="${x}" cy="${y}" r="${handle ? 9 : 4}" fill="${colour}"${handle ? ` class="handle" data-mark="${order}"` : ""}/>`
+          `<circle cx="${x}" cy="${y}" r="${(handle ? 9 : 4) / (this.small ? 2 : 1)}" fill="${colour}"${handle ? ` class="handle" data-mark="${order}"` : ""}/>`
           + (words[place] ? `<text x="${Number(x) + 8}" y="${Number(y) - 7}">${escaped(words[place])}</text>` : "")).join("")
       }
       case "bars": {

@@ -55,15 +55,25 @@ def experiment(
             on_values({name: float(value) for name, value in values.items()
                        if name in known and isinstance(value, int | float)})  # fmt: skip
 
-    data = {
-        "key": of.key,
+    data = _drawn(of, start) | {
         "claim": of.claim,
-        "sliders": [asdict(slider) | {"stops": slider.stops} for slider in of.sliders],
-        "start": {**of.paper, **start},
         "numbers": [asdict(number) for number in of.numbers],
-        "pictures": [asdict(picture) for picture in of.pictures],
         "question": asdict(of.question),
         "tries": {words: dict(values) for words, values in of.tries.items()},
-        "colours": COLOURS,
     }
     _component()(key=key, data=data, on_values_change=report)
+
+
+def preview(of: Experiment, *, key: str) -> None:
+    """Show the first picture of an experiment at the source's numbers, small and without words."""
+    _component()(key=key, data=_drawn(of, {}) | {"small": True})
+
+
+def _drawn(of: Experiment, start: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "key": of.key,
+        "sliders": [asdict(slider) | {"stops": slider.stops} for slider in of.sliders],
+        "start": {**of.paper, **start},
+        "pictures": [asdict(picture) for picture in of.pictures],
+        "colours": COLOURS,
+    }

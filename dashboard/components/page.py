@@ -45,7 +45,7 @@ def draw_page(page: Page) -> None:
     for part in (part for part, first in zip(page.parts, above, strict=True) if first):
         _part(page, part, subject, chosen)
     without = set(page.without(subject) if page.without else ())
-    metric_row(opened.summary, [key for key in subject.applicable(page.tiles) if key not in without])
+    metric_row(opened, [key for key in subject.applicable(page.tiles) if key not in without])
     for part in (part for part, first in zip(page.parts, above, strict=True) if not first):
         _part(page, part, subject, chosen)
     as_reported(page, subject)

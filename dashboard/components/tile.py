@@ -1,4 +1,4 @@
-"""A metric tile: words and symbol, the median of the chosen steps, the worst and the last one, a sparkline."""
+"""A metric tile: words and symbol, the median of the chosen steps, the worst one, a sparkline."""
 
 from collections.abc import Sequence
 from math import inf
@@ -6,6 +6,7 @@ from math import inf
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.words import few_groups
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
@@ -22,22 +23,22 @@ ACROSS = 4
 _WIDTH, _HEIGHT, _TALL = 200, 26, 44  # of sparklines, in their own units: they are as wide as their tile
 
 
-def metric_row(summary: StepSummary, keys: Sequence[str]) -> None:
-    """Tiles of the chosen steps of the summary; none of a metric that is not logged: the page says what is not.
+def metric_row(opened: Opened, keys: Sequence[str]) -> None:
+    """Tiles of the chosen steps of a run; none of a metric that is not logged: the page says what is not.
 
     Four stand beside each other, on a narrow screen two.
     """
-    summary = summary.up_to(*state.step_range())
+    summary, live = opened.summary.up_to(*state.step_range()), opened.run.status == "running"
     shown = [key for key in keys if is_logged(summary, key)]
     for start in range(0, len(shown), ACROSS):
         with st.container(key=f"tiles-{start}"):
             for column, key in zip(st.columns(ACROSS), shown[start : start + ACROSS], strict=False):
                 with column:
-                    metric_tile(summary, key)
+                    metric_tile(summary, key, live=live)
 
 
-def metric_tile(summary: StepSummary, key: str) -> None:
-    """One bordered tile; says in place why a value is undefined or unreliable."""
+def metric_tile(summary: StepSummary, key: str, *, live: bool = False) -> None:
+    """One bordered tile; says in place why a value is undefined or unreliable, and of a live run the last value."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
     symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
@@ -46,7 +47,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
     elif len(series) == 1:
         value, beside = _one_step(summary, key, int(series.index[0]))
     else:
-        value, beside = metric_value(key, float(series.median())), _course(key, series)
+        value, beside = metric_value(key, float(series.median())), _course(key, series, live)
     with st.container(border=True, height="stretch", gap=None):
         st.metric(
             f"{metric.label}{symbol}", value, delta=beside, delta_color="off", delta_arrow="off",
@@ -56,7 +57,7 @@ def metric_tile(summary: StepSummary, key: str) -> None:
             st.image(sparkline(series, *CATALOGUE[key].possible), width="stretch", alt="")
 
 
-_MEDIAN = "The median of the chosen steps, and below it the most extreme one and the last.\n\n"
+_MEDIAN = "The median of the chosen steps, and below it the most extreme one.\n\n"
 
 
 def _one_step(summary: StepSummary, key: str, step: int) -> tuple[str, str]:
@@ -74,15 +75,16 @@ def _one_step(summary: StepSummary, key: str, step: int) -> tuple[str, str]:
     return text, f"{'unreliable' if is_unreliable(note) else '95%'}: {ends}" + (f", {rests_on}" if rests_on else "")
 
 
-def _course(key: str, series: "pd.Series[float]") -> str:
-    """The most extreme step, on the side that is worse, and the last one."""
+def _course(key: str, series: "pd.Series[float]", live: bool) -> str:
+    """The most extreme step, on the side that is worse, and while more come the last one."""
     if series.nunique() == 1:
         return "in every step"
     better = CATALOGUE[key].better
     falls = better == "higher" or (better == "1" and 1 - series.min() > series.max() - 1)
     place = int(series.argmin() if falls else series.argmax())
-    worst, last = metric_value(key, float(series.iloc[place])), metric_value(key, float(series.iloc[-1]))
-    return f"median; {'min' if falls else 'max'} {worst} (step {series.index[place]}), last {last}"
+    worst = metric_value(key, float(series.iloc[place]))
+    last = f", last {metric_value(key, float(series.iloc[-1]))}" if live else ""
+    return f"median; {'min' if falls else 'max'} {worst} (step {series.index[place]}){last}"
 
 
 def sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:

@@ -170,7 +170,7 @@ def survival_curve(
     To the right the share of ratios of at least x, to the left of at most x; equal factors are equal distances, so that
     the slopes (-1/k-hat and 1/k-hat of a Pareto tail) can be compared.
     """
-    fig = base.figure(mode, height=290, x_title=f"ratio {ratio}", y_title=f"share of {unit} beyond")
+    fig = base.figure(mode, height=320, x_title=f"ratio {ratio}", y_title=f"share of {unit} beyond")
     _tail(fig, survival.upper, mode, name="at or above x", colour=colour, sign=1)
     _tail(fig, survival.lower, mode, name="at or below x", colour=mode.behavior, sign=-1)
     fig.add_vline(x=1, line={"color": mode.muted, "width": 1, "dash": "dash"})

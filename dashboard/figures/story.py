@@ -22,6 +22,8 @@ _MOST_STRETCHES = 12
 """More shaded stretches than these are a comb; dots mark the steps then."""
 _ORDERS, _LOW_AND_HIGH = 2.0, (0.1, 0.9)
 """A metric that spans so many powers of ten between these quantiles has a logarithmic axis."""
+_SHADE, _PALE = 0.16, 0.05
+"""Of what is found in a panel's own metrics, and of the same steps in the others."""
 _FIRST = 1.5
 """Of the height of the others: the panel of what the run is for."""
 
@@ -44,7 +46,9 @@ def story(
     height: int = 480,
     **options: Any,
 ) -> go.Figure:
-    """Panels below each other with one cursor; the steps of a finding are shaded in all, or dots where they are many.
+    """Panels below each other with one cursor; the steps of a finding are shaded, or dots where they are many.
+
+    The shade is pale in the panels that it says nothing of.
 
     Args:
         finding: what the shade or the dots mark; None: nothing.
@@ -64,17 +68,20 @@ def story(
             evidence.mark_steps(figures[-1], finding, summary, mode)
     heights = (_FIRST, *(1.0 for _ in panels[1:]))
     fig = base.stacked(figures, mode, heights=heights, gap=_BETWEEN, height=height)
-    for panel, (_, top) in zip(panels, base.domains(heights, _BETWEEN), strict=True):
+    for panel, (bottom, top) in zip(panels, base.domains(heights, _BETWEEN), strict=True):
+        if finding is not None:
+            strength = _SHADE if finding.metric in panel.keys else _PALE
+            for first, last in stretches:
+                fig.add_shape(
+                    type="rect", xref="x", yref="paper", layer="below", line={"width": 0}, x0=first - 0.5,
+                    x1=last + 0.5, y0=bottom, y1=top,
+                    fillcolor=theme.rgba(mode.severity[finding.severity], strength),
+                )  # fmt: skip
         fig.add_annotation(
             x=0, xref="paper", y=top, yref="paper", text=_named(panel.keys), showarrow=False, xanchor="left",
             yanchor="bottom", font={"size": 12},
         )  # fmt: skip
     if finding is not None:
-        for first, last in stretches:
-            fig.add_shape(
-                type="rect", xref="x", yref="paper", layer="below", line={"width": 0},
-                x0=first - 0.5, x1=last + 0.5, y0=0, y1=1, fillcolor=theme.rgba(mode.severity[finding.severity], 0.1),
-            )  # fmt: skip
         base.name_mark(fig, f"{'shaded' if stretches else 'dots'}: {marked}")
     return fig
 

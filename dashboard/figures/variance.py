@@ -58,7 +58,7 @@ def blind_spot(
         column: chi2_token or chi2_seq.
     """
     of = "tokens" if column == "chi2_token" else "whole responses"
-    fig = base.figure(mode, height=310, x_title="total variation of tokens", y_title=f"χ² of {of}")
+    fig = base.figure(mode, height=390, x_title="total variation of tokens", y_title=f"χ² of {of}")
     base.log_axis(fig)
     known = points.dropna(subset=["tv", column])
     tv, chi2 = known["tv"], known[column]

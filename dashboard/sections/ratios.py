@@ -8,7 +8,6 @@ import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings.course import course
-from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import RatioLevel, Survival, by_step, survivals
@@ -123,31 +122,35 @@ def _survivals(subject: Subject, pair: str) -> dict[RatioLevel, Survival]:
 
 
 def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
-    """How to read them, then both tails of the ratio of tokens and of responses; a sentence where there is none.
+    """Both tails of the ratio of tokens and of responses; a sentence where there is none.
 
     Raises:
         RatioscopeError: a file vanished while it was read.
     """
-    found, steps = _survivals(subject, pair), subject.window(_TOKENS).words
-    said = (
-        f"{capital(steps)} pooled; headline and tiles are of single steps. Right: tokens that the first policy "
-        "favours, left: those that it has abandoned."
-    )
+    found, window = _survivals(subject, pair), subject.window(_TOKENS)
+    whole = list(subject.opened.summary.values.index[[0, -1]]) == list(window.steps)
+    some = "" if whole else f", {window.words}"
     kinds: tuple[tuple[RatioLevel, str, str, str], ...] = (
-        ("token", "Tails of the token ratio", _SYMBOLS[pair], "tokens"),
-        ("sequence", "Tails of the sequence ratio W", "W", "responses"),
+        ("token", "Tails of token ratios", _SYMBOLS[pair], "tokens"),
+        ("sequence", "Tails of sequence ratios W", "W", "responses"),
     )
-    blocks: list[Piece] = [Paragraph(said, small=True)]
+    blocks: list[Piece] = []
     for level, title, ratio, unit in kinds:
         tail = found[level]
         if not tail.n:
             blocks.append(Paragraph(tail.answer, lead=f"{title}:"))
             continue
         without = f" {count(tail.n_undefined)} {unit} have no ratio." if tail.n_undefined else ""
-        of = f"{steps}, {count(tail.n)} {unit}"
         draw = partial(figures.survival_curve, tail, ratio=ratio, unit=unit, colour=_colour(subject, pair))
         blocks.append(
-            chart(subject.mode, f"survival-{level}", f"{title}, {of}", draw, tail.answer + without, _points(tail))
+            chart(
+                subject.mode,
+                f"survival-{level}",
+                f"{title}, {count(tail.n)}{some}",
+                draw,
+                tail.answer + without,
+                _points(tail),
+            )
         )
     return blocks
 
@@ -235,8 +238,7 @@ def _main(subject: Subject, pair: str | None) -> list[Shown]:
         return []
     if said := missing(subject, pair):
         return [Notice(said)]
-    note, *both = tails(subject, pair)
-    return [Beside(both), note]
+    return [Beside(tails(subject, pair))]
 
 
 def _has_ratios(subject: Subject, pair: str | None) -> bool:
@@ -278,7 +280,7 @@ PAGE = Page(
     reported={*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
     height=340,
     caption="below",
-    tiles=("khat_token", "ess_token", "ess_seq", "log1p_chi2_seq"),
+    tiles=("khat_token", "ess_token", "ess_seq"),
     parts=[
         Part(
             "fan", lambda _, pair: f"Quantiles of {pair} over the steps",

@@ -47,7 +47,7 @@ def _answer(subject: Subject) -> failure_mode.FailureModeAnswer:
 def remedies(subject: Subject) -> list[Paragraph]:
     """What to do, where something is wrong."""
     found = _answer(subject)
-    return [Paragraph(f"{found.remedy} ({titled(found.source)})", lead="What to do:")] if found.remedy else []
+    return [Paragraph(found.remedy, lead="What to do:")] if found.remedy else []
 
 
 def rests_on(subject: Subject) -> list[Piece]:
@@ -55,6 +55,8 @@ def rests_on(subject: Subject) -> list[Piece]:
     found = _answer(subject)
     rows = tuple((number.label.removesuffix(", median"), plain_number(number.value)) for number in found.numbers)
     said = [Paragraph(found.rests_on, small=True)] if found.rests_on else []
+    if found.remedy:
+        said.append(Paragraph(f"{titled(found.source)}.", lead="Theory:", small=True))
     return [*said, Table("Medians over these steps", ("Metric", "Median"), rows)]
 
 
@@ -66,7 +68,7 @@ def blind_spot(subject: Subject) -> list[Chart]:
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
     return [
         chart(
-            subject.mode, f"blind-{level}", f"The blind spot, χ² of {whose}",
+            subject.mode, f"blind-{level}", f"The blind spot: {whose}",
             partial(figures.blind_spot, points, f"chi2_{level}", axes=axes, tv_limit=limits.staleness,
                     chi2_limit=limits.chi2),
             sentence, data, keys,
@@ -232,11 +234,8 @@ def _with_error(value: float, error: float) -> str:
 def _main(subject: Subject) -> list[Shown]:
     if PAGE.is_empty(subject):
         return []
-    panels = blind_spot(subject)
-    return [Beside(panels), Paragraph(f"{panels[0].takeaway} {_MARKS}", small=True)]
-
-
-_MARKS = "Unshaded: both within their limits. Open circles cannot be trusted."
+    _, of_responses = blind_spot(subject)
+    return [of_responses, Paragraph(f"{of_responses.takeaway} Open circles: not trusted.", small=True)]
 
 
 def _is_weighed(subject: Subject) -> bool:
@@ -256,6 +255,7 @@ def _probed(subject: Subject) -> str:
 
 
 def _of_levels(subject: Subject) -> Iterator[Shown]:
+    yield from blind_spot(subject)[:1]
     grown = growth(subject)
     yield Paragraph(grown.takeaway, small=True)
     yield Beside([grown, sample_size(subject)])
@@ -276,7 +276,7 @@ PAGE = Page(
     answer=answer,
     besides=lambda subject: bool(estimators(subject)),
     main=_main,
-    tiles=("s_k_bounded", "chi2_token", *LOG_CHI2),
+    tiles=("s_k_bounded", "chi2_token", *LOG_CHI2[:1]),
     parts=[
         Part("", "", remedies, when=_is_weighed),
         Part("basis", "What this rests on", rests_on, _first_median, when=_is_weighed),

@@ -9,7 +9,7 @@ from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.laboratory.experiment import Experiment
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw, page_subject
-from ratioscope.dashboard.components.experiment import COLOURS, experiment
+from ratioscope.dashboard.components.experiment import COLOURS, experiment, preview
 from ratioscope.dashboard.components.frame import page_head
 from ratioscope.dashboard.components.ways_in import CHOICE, experiment_link
 from ratioscope.dashboard.formats import escape
@@ -39,15 +39,14 @@ def render() -> None:
 
 
 def _all() -> None:
-    st.markdown("Each is a statement of the theory as a problem small enough to be exact. Guess, move, see.")
+    st.markdown("Small enough to be exact. Guess, move, see.")
     experiments = list(EXPERIMENTS.values())
     for first in range(0, len(experiments), 3):
         row = enumerate(experiments[first : first + 3], first)
         for column, (place, each) in zip(st.columns(3), row, strict=False):
             with column, st.container(border=True, height="stretch"):
-                st.markdown(f"**{place + 1}. {escape(each.claim)}**")
-                st.caption(escape(each.question.words))
-                experiment_link(each.key, "Try it")
+                experiment_link(each.key, f"**{place + 1}. {escape(each.claim)}**", icon=None)
+                preview(each, key=f"lab-preview-{each.key}")
 
 
 def _one(of: Experiment) -> None:

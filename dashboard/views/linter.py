@@ -73,7 +73,7 @@ def render() -> None:
         slot = st.empty()
         slot.skeleton(height=48)
     with place:
-        metric_row(opened.summary, linter.PAGE.tiles)
+        metric_row(opened, linter.PAGE.tiles)
     body = st.container()
     if floor := linter.noise_floor(subject):
         with fold("floor", "Noise floor", "staleness against two passes of one model") as door:

@@ -60,7 +60,7 @@ def render() -> None:
 
 
 def _tiles(subject: PageSubject) -> None:
-    metric_row(subject.opened.summary, subject.known(subject.applicable(overview.PAGE.tiles)))
+    metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
 
 
 def _bad_night(subject: PageSubject, verdict: Verdict, tried: str) -> list[Chart]:

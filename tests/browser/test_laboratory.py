@@ -97,7 +97,11 @@ def test_a_drag_does_not_wait_for_the_server(open_page: OpenPage) -> None:
 def test_a_hand_on_the_keyboard_is_enough(open_page: OpenPage) -> None:
     page = open_page("/laboratory")
     settled(page, "Laboratory")
-    page.get_by_role("link", name="Try it").nth(1).press("Enter")
+    for each in EXPERIMENTS.values():  # a picture of each, of its own function
+        expect(
+            page.get_by_role("img", name=f"{each.pictures[0].title}: ").locator("polyline, polygon, circle, rect, line")
+        ).not_to_have_count(0)
+    page.get_by_role("link", name=EXPERIMENTS["rare_token"].claim).press("Enter")
     expect(page.get_by_role("heading", name=EXPERIMENTS["rare_token"].claim)).to_be_visible()
     page.get_by_role("button", name="about half").press("Enter")
     expect(page.locator(".because").first).to_contain_text("No: 20%.")

@@ -50,9 +50,11 @@ def test_the_finding_is_shaded_from_its_first_step_to_its_last(subject: Subject)
     lead = subject.verdict.lead
     assert lead is not None and lead.rule == "reward_setback"
     fig = story([Panel((lead.metric,)), Panel(("s_k_bounded",))], subject.summary, LIGHT, finding=lead)
-    (shade,) = (shape for shape in fig.layout.shapes if shape.type == "rect")
-    assert (shade.x0, shade.x1) == (min(lead.steps) - 0.5, max(lead.steps) + 0.5)
-    assert (shade.yref, shade.y0, shade.y1) == ("paper", 0, 1)
+    shades = [shape for shape in fig.layout.shapes if shape.type == "rect"]
+    assert {(shade.x0, shade.x1) for shade in shades} == {(min(lead.steps) - 0.5, max(lead.steps) + 0.5)}
+    level, staleness = (float(shade.fillcolor.rpartition(",")[2].rstrip(")")) for shade in shades)
+    assert level > 2 * staleness  # where it falls, and where one looks for why
+    assert 1 > shades[0].y1 > shades[0].y0 > shades[1].y1 > shades[1].y0 == 0
 
 
 def test_the_overview_of_a_sick_run_tells_level_staleness_and_cause(subject: Subject) -> None:
