@@ -13,7 +13,7 @@ charts chartx charty colour columns command dash eta experiment explain extremes
 follow format framework from group groupby groups-shown lagcut lipschitz log logy mean measure metric only order origin
 other over owner pair panels prompts q ranking replay reportmetric reportpages reportpagesofall reportpagesofeach rule
 run schema seeds seq settings severity show siblings smooth sql stalecut statistic status step sweep sweep-over table
-tag to token top1 unchecked values watch where wholelog
+tag texts to token top1 unchecked values watch where wholelog
 """
 """What views and components ask for; what is declared for a page comes from there."""
 

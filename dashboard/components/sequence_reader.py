@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
@@ -23,7 +23,13 @@ from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
 
-_LONGEST_CODE = 300
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+_LONGEST_CODE, _FIRST_WORDS = 300, 90
+"""Signs of a text that is shown as high as it is, and of one in the title of its fold."""
+_USUAL = {"n_turns": 1, "n_tool_calls": 0}
+"""What is not worth a word."""
 
 
 def url_number(key: str) -> int | None:
@@ -56,15 +62,22 @@ def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None
     if read is None:
         return
     colouring = None
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+    head = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
+    with head:
         st.markdown(f"## Step {step}, response {seq_id}", width="content")
         if len(read.tokens):
             colouring = _colouring(read)
     _facts(read)
-    _texts(read)
+    prompt = read.logged.get("prompt")
+    if len(read.tokens) and read.tokens["text"].notna().any() and prompt is not None:  # the tokens say the response
+        with fold("texts", "Prompt and response as text", one_line(prompt)[:_FIRST_WORDS]) as door:
+            if door.open:
+                _texts(read)
+    else:
+        _texts(read)
     if colouring is not None:
         token = url_number("token")
-        _strip(read, colouring, f"here-{opened.run_id}", _row(read, position if token is None else token))
+        _strip(read, colouring, f"here-{opened.run_id}", _row(read, position if token is None else token), head)
     else:
         draw_messages(read)
         _without_tokens(opened, read)
@@ -90,7 +103,7 @@ def short_reader(opened: Opened, step: int, seq_id: int, position: int | None) -
     _facts(read)
     if len(read.tokens):
         known = [colouring for colouring in COLOURINGS.values() if is_colour_logged(read.tokens, colouring)]
-        _strip(read, (known or [COLOURINGS["current"]])[0], "short", _row(read, position), main=False)
+        _strip(read, (known or [COLOURINGS["current"]])[0], "short", _row(read, position))
     else:
         _texts(read)
         _without_tokens(opened, read)
@@ -108,7 +121,11 @@ def _without_tokens(opened: Opened, read: SequenceReading) -> None:
         st.info(f"The loss left this response out ({why}): it has no token rows.", icon=":material/filter_alt:")
 
 
-def _strip(read: SequenceReading, colouring: Colouring, key: str, chosen: int | None, *, main: bool = True) -> None:
+def _strip(
+    read: SequenceReading, colouring: Colouring, key: str, chosen: int | None, head: "DeltaGenerator | None" = None
+) -> None:
+    """The tokens; below the head of the page's own response they can be chosen."""
+    main = head is not None
     tokens, name = read.tokens, f"step {read.step}, response {read.seq_id}"
 
     def on_token(row: int) -> None:
@@ -126,18 +143,21 @@ def _strip(read: SequenceReading, colouring: Colouring, key: str, chosen: int | 
         on_token=on_token,
         between=between(read),
     )
-    notes = [f"{len(tokens)} tokens"]
-    if len(tokens) > PART:
+    notes = [f"{len(tokens)} tokens"] if len(tokens) > PART else []
+    if notes:
         notes.append(f"shown {PART} at a time, around the chosen one")
     if tokens["token_id"].isna().all():
         notes.append("positions are shown because token_id is not logged")
     elif tokens["text"].isna().all():
         notes.append("token ids are shown because the run has no vocabulary.parquet")
-    line = st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute")
-    line.caption("; ".join(notes) + ".")
+    if notes:
+        st.caption(f"{'; '.join(notes)}.")
     if main and len(tokens) > PART:
         _parts(tokens, chosen or 0)
-    with line, st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover:
+    with (
+        head or st.container(horizontal=True, horizontal_alignment="right"),
+        st.popover("Data", key=f"data-{key}", on_change="rerun", type="tertiary") as popover,
+    ):
         if popover.open:
             frame = _token_frame(tokens)
             st.dataframe(
@@ -184,12 +204,14 @@ def _facts(read: SequenceReading) -> None:
     if versions:
         facts.append(("behavior version", " to ".join(str(int(version)) for version in dict.fromkeys(versions))))
     facts.append(("version lag", _plain(whole["version_lag"])))
-    facts += [(words, _fact(logged[key])) for key, words in _LOGGED.items() if key in logged]
+    told = [key for key in _LOGGED if key in logged and logged[key] != _USUAL.get(key)]
+    facts += [(_LOGGED[key], _fact(logged[key])) for key in told]
     if whole["n_unusable"]:
         facts.append(("unusable tokens", f"{int(whole['n_unusable'])}"))
-    st.markdown(" · ".join(f"{escape(words)} **{escape(value)}**" for words, value in facts if value != "–"))
+    said = " · ".join(f"{escape(words)} **{escape(value)}**" for words, value in facts if value != "–")
     if logged.get("finish_reason") == "length" or logged.get("truncated"):
-        st.badge("truncated: the response reached the length limit", icon=":material/content_cut:", color="orange")
+        said += " · :orange-badge[:material/content_cut: truncated: the response reached the length limit]"
+    st.markdown(said)
 
 
 _LOGGED = {
@@ -355,6 +377,6 @@ def _beside(other: Opened, place: tuple[int, int], colouring: Colouring) -> None
     st.markdown(f"## {escape(other.run_id)}: step {place[0]}, response {place[1]}")
     _facts(read)
     if len(read.tokens):
-        _strip(read, colouring, f"beside-{other.run_id}", None, main=False)
+        _strip(read, colouring, f"beside-{other.run_id}", None)
     else:
         st.info("The loss left this response out: it has no token rows.", icon=":material/filter_alt:")

@@ -17,6 +17,7 @@ from ratioscope.dashboard.theme import Mode
 
 MOST_ROWS = 15
 """Rows of a dot plot that are seen at once, heads included."""
+_DITTO = "″"
 _ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _NARROW_NAME = 56  # signs
 
@@ -33,7 +34,8 @@ def dot_plot(
     """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
 
     Args:
-        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike.
+        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike, and
+            repeated by a ditto mark.
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
@@ -88,7 +90,10 @@ def dot_plot(
         "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
         "margin": {"r": 56},
     }  # fmt: skip
-    told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
+    told = {
+        at: (f"{value}  {word or _DITTO * bool(words[at])}".strip(), colour)
+        for at, (value, word, colour) in ends.items()
+    }
     for at, (text, colour) in told.items():
         fig.add_annotation(**at_end(at, text, colour))
     fig.update_layout(
