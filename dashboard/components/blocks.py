@@ -7,7 +7,7 @@ draw_computed(lambda: drift.path(subject, level), height=430)
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Concatenate, assert_never
+from typing import Concatenate, assert_never
 
 import pandas as pd
 import streamlit as st
@@ -48,12 +48,12 @@ class PageSubject(Subject):
     ) -> Result:
         run = self.opened.run
         name = f"{function.__module__}.{function.__qualname__}"
-        known = _computed(str(run.folder), name, arguments, options)
-        return known.get((run.signature, run.left_out), lambda: function(run, *arguments, **options))
+        known, asked = _computed(str(run.folder), name), (arguments, tuple(sorted(options.items())))
+        return known.get((run.signature, run.left_out), lambda: function(run, *arguments, **options), asked)
 
 
 @st.cache_resource(max_entries=400, show_spinner=False)
-def _computed(folder: str, name: str, arguments: Any, options: Any) -> Latest:
+def _computed(folder: str, name: str) -> Latest:
     return Latest()
 
 

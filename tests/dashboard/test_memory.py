@@ -62,15 +62,16 @@ def test_charts_keep_no_state_of_a_run(states: Iterator[Path]) -> None:
 def test_results_of_a_page_are_of_the_latest_states(states: Iterator[Path]) -> None:
     seen: list[ref[object]] = []
 
-    def result(run: Run) -> set[int]:
-        found = {run.last_step}
+    def result(run: Run, first: int, last: int) -> set[int]:
+        found = {first, run.last_step}
         seen.append(ref(found))
         return found
 
     for number, folder in enumerate(states):
         subject = PageSubject(open_folder(folder))
-        assert subject.compute(result) == {number}
-        assert subject.compute(result) is subject.compute(result)
+        steps = subject.window().steps  # which are others in each state
+        assert subject.compute(result, *steps) == {0, number}
+        assert subject.compute(result, *steps) is subject.compute(result, *steps)
     assert len(seen) == STATES
     assert alive(seen) <= KEPT
 
@@ -92,3 +93,16 @@ def test_comparisons_keep_the_latest_states(states: Iterator[Path]) -> None:
 
 def last_steps(settings: Sequence[Setting]) -> list[int]:
     return [member.summary.last_step for setting in settings for member in setting.members]
+
+
+def test_a_viewer_with_many_ranges_of_steps_has_the_last_ones_kept(states: Iterator[Path]) -> None:
+    *_, folder = states
+    subject, made = PageSubject(open_folder(folder)), []
+
+    def result(_: Run, first: int) -> int:
+        made.append(first)
+        return first
+
+    for first in (*range(40), 39, 0):
+        assert subject.compute(result, first) == first
+    assert made == [*range(40), 0]
