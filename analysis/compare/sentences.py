@@ -37,8 +37,8 @@ from ratioscope.analysis.findings.words import MOST_LISTED, some
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of more schedules it is told who leads; plot and table say by how much.
-_MOST_SCHEDULES = 2
+# Of more schedules it is told who leads; plot and table say by how much. Up to so many have a line each.
+_MOST_SCHEDULES, _MOST_LINES = 2, 4
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
 
@@ -69,7 +69,7 @@ class StandingWords:
 def standing_words(found: Standing) -> StandingWords:
     """Who leads under each schedule, and what limits that."""
     if len(found.ranked) > _MOST_SCHEDULES:
-        told = [_leaders(found)]
+        told = _leaders(found)
     else:
         told = [sentence for group in found.ranked for sentence in _of_group(found, group)]
     told = told or [f"{_nothing_to_compare(found)}."]
@@ -90,7 +90,7 @@ def rank_words(found: Standing) -> dict[int, str]:
     """
     called = {
         Rank.BEST: best_word(found.metric).lower(), Rank.ALIKE: f"within {margin_words(found.metric)}",
-        Rank.UNDECIDED: "not significant", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
+        Rank.UNDECIDED: "within noise", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
     }  # fmt: skip
     return {
         row.place: f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
@@ -106,17 +106,20 @@ def _worse(found: Standing) -> str:
     return "higher" if CATALOGUE[found.metric].better == "lower" else "lower"
 
 
-def _leaders(found: Standing) -> str:
-    """The best of each schedule, as far as there is room."""
+def _leaders(found: Standing) -> list[str]:
+    """The best of each schedule: of few a sentence each, of more as far as there is room in one."""
     best = [(group.rows[0], under(group.schedule)) for group in found.ranked if isfinite(group.rows[0].value)]
     told = [f"{first.name} ({_value(found.metric, first.value)}) {where}" for first, where in best]
+    if len(found.ranked) <= _MOST_LINES:
+        return [f"{best_word(found.metric)} {where}: {first.name} ({_value(found.metric, first.value)})."
+                for first, where in best]  # fmt: skip
     for most in range(len(told), 0, -1):
         more = len(found.ranked) - most
         end = f"; {more} more schedule{'s' * (more > 1)} below" if more else ""
         sentence = f"{best_word(found.metric)}: {'; '.join(told[:most])}{end}."
         if len(sentence.split()) <= _MOST_WORDS:
-            return sentence
-    return f"{best_word(found.metric)} of each schedule: below."
+            return [sentence]
+    return [f"{best_word(found.metric)} of each schedule: below."]
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
@@ -187,7 +190,7 @@ def _collapsed(found: Standing) -> str:
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     for most in range(MOST_LISTED, 0, -1):
-        sentence = f"Collapsed (ends {lost} or more below its best): {some(told, '; ', most)}."
+        sentence = f"Collapsed (lost {lost} or more of its best): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
             break
     return sentence

@@ -207,8 +207,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
     return (
-        f"It moves the surrogate by {_rounded(bias.value)} of an update's gain (limit {percent(bias.limit)}), though "
-        "larger than the mean update."
+        f"Though larger than the mean update, it biases the surrogate by only {_rounded(bias.value)} of the update's "
+        f"gain (limit {percent(bias.limit)})."
     )
 
 

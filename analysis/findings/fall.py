@@ -88,7 +88,7 @@ class Fall:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered:
             again = f"step{'s' * (len(self.recovered) > 1)} {some(map(str, self.recovered))}"
-            return f"{below} from step {self.found}, back at {rounded_level(self.best, share=self._share)} in {again}"
+            return f"{below} from step {self.found}, recovered in {again}"
         share = "for good" if len(self.low) == self.n_after else f"in {len(self.low)} of {self.n_after} values"
         return f"{below} {share} since step {self.found}"
 

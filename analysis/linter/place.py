@@ -74,7 +74,7 @@ class Place:
     @property
     def clause(self) -> str:
         """The part with what it holds."""
-        shares = f"{percent(self.expected)} by token probability; {percent(self.held_of_log)} of |log ρ|"
+        shares = f"token probability explains {percent(self.expected)}; {percent(self.held_of_log)} of |log ρ|"
         return f"{percent(self.held)} of the mismatch is in {self.words} ({shares})"
 
 

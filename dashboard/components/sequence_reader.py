@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LONGEST_CODE, _FIRST_WORDS = 300, 90
 """Signs of a text that is shown as high as it is, and of one in the title of its fold."""
 _USUAL = {"n_turns": 1, "n_tool_calls": 0}
-"""What is not worth a word."""
+"""What is left out of the facts where it is so."""
 
 
 def url_number(key: str) -> int | None:

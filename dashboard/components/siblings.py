@@ -79,7 +79,7 @@ class SiblingResults:
 
     def _head(self, told: str) -> None:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            st.caption(f"**Siblings**{told}", width="content")
+            st.caption(f"**One setting changed**{told}", width="content")
             every = {"run": [self.run_id, *(sibling.run_id for sibling in self.changed)]}
             st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params=every)
 

@@ -15,9 +15,8 @@ from ratioscope.dashboard.figures.cut_names import LONGEST_NAME, cut_apart
 from ratioscope.dashboard.formats import hover_number, interval, is_share, metric_value
 from ratioscope.dashboard.theme import Mode
 
-MOST_ROWS = 15
+MOST_ROWS = 18
 """Rows of a dot plot that are seen at once, heads included."""
-_DITTO = "″"
 _ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _NARROW_NAME = 56  # signs
 
@@ -34,8 +33,8 @@ def dot_plot(
     """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
 
     Args:
-        called: how settings stand to that best, by their places (`rank_words`); said at the first of those alike, and
-            repeated by a ditto mark.
+        called: how settings stand to that best, by their places (`rank_words`); said in each row, of
+            the worse ones in the first.
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
@@ -55,7 +54,8 @@ def dot_plot(
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
     words = {at: base.plotly_text(called.get(row.place, "")) for at, row in places}
     ends = {
-        at: (metric_value(metric, row.value, *row.interval), "" if words[at] == words.get(at - 1) else words[at],
+        at: (metric_value(metric, row.value, *row.interval),
+             "" if row.rank is Rank.WORSE and words[at] == words.get(at - 1) else words[at],
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip
@@ -90,10 +90,7 @@ def dot_plot(
         "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
         "margin": {"r": 56},
     }  # fmt: skip
-    told = {
-        at: (f"{value}  {word or _DITTO * bool(words[at])}".strip(), colour)
-        for at, (value, word, colour) in ends.items()
-    }
+    told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
     for at, (text, colour) in told.items():
         fig.add_annotation(**at_end(at, text, colour))
     fig.update_layout(

@@ -8,7 +8,7 @@ import streamlit as st
 from ratioscope.analysis.compare import MORE_SEEDS, Member
 from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import draw, say
+from ratioscope.dashboard.components.blocks import draw
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import (
     POLL_SECONDS,
@@ -160,22 +160,17 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     first, *rest = words.sentences
     loud = words.sentences if len(comparison.standing.ranked) > 1 else (first,)
     st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
-    said = [words.collapsed, _with_more_seeds(words.caveat, more_seeds), comparison.instead]
-    say(" ".join(filter(None, said)))
-    if more_seeds:
-        ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
-        st.button(
-            f"Take in {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
-            on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],),
-        )  # fmt: skip
-
-
-def _with_more_seeds(sentence: str, more_seeds: Sequence[str]) -> str:
-    """In place of advice to run more seeds, that there are more in the list."""
-    if not more_seeds:
-        return sentence
-    there = f"{_seeds(len(more_seeds))} of these settings {'is' if len(more_seeds) == 1 else 'are'} in the list"
-    return sentence.replace(MORE_SEEDS, there)
+    # In place of the advice to run more seeds stands the button.
+    caveat = words.caveat.replace(f"; {MORE_SEEDS}", "") if more_seeds else words.caveat
+    said = [words.collapsed, caveat, comparison.instead]
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.caption(escape(" ".join(filter(None, said))), width="content")
+        if more_seeds:
+            ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
+            st.button(
+                f"Take in {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
+                on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],), type="tertiary",
+            )  # fmt: skip
 
 
 def _seeds(number: int) -> str:

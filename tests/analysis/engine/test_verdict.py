@@ -180,7 +180,7 @@ def test_why_it_cannot_be_told_is_what_the_log_lacks(tmp_path: Path, absent: tup
 def test_where_it_sits_is_told_beside_what_was_expected_whatever_the_tokens_are() -> None:
     remarks = open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0").remarks
     (placed,) = [remark for remark in remarks if remark.place]
-    of = "(47.5% by token probability)."
+    of = "(token probability explains 47.5%)."
     assert sits_mostly(remarks) == f"68.4% of the mismatch is in tokens '0', '1', '5' and '7' {of}"
     semicolon = replace(placed, why=placed.why.replace("'0'", "'; '"))
     assert "'; ', '1'" in sits_mostly([semicolon]) and sits_mostly([semicolon]).endswith(of)
