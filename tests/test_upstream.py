@@ -45,8 +45,7 @@ def sources(folder: Path, text: str = WRITER, file: str = "made/writer.py", rele
 
 @pytest.fixture
 def held() -> Held:
-    found = held_in(READER, "reader.py", [READER], attributes=True)
-    assert found is not None
+    (found,) = held_in(READER, "reader.py", [READER], attributes=True)
     return found
 
 
@@ -54,7 +53,12 @@ def test_a_docstring_says_what_was_read(held: Held) -> None:
     assert (held.program, held.releases, held.files) == ("made-up", ("1.2.0",), ("made/writer.py",))
     assert {"token_ids", "logprobs", "clip_low", "write"} <= held.words
     assert not {"file", "made", "KEYS"} & held.words  # sentences and our own names
-    assert held_in('"""Nothing was read."""', "a.py", [], attributes=False) is None
+    assert held_in('"""Nothing was read."""', "a.py", [], attributes=False) == []
+    fork = READER.replace('.write).\n"""', '.write).\nRead against fork-of-it 0.3: fork/loop.py.\n"""')
+    assert [(each.program, each.releases, each.files) for each in held_in(fork, "a.py", [], attributes=False)] == [
+        ("made-up", ("1.2.0",), ("made/writer.py",)),
+        ("fork-of-it", ("0.3",), ("fork/loop.py",)),
+    ]
 
 
 def test_what_stays_is_not_said(held: Held, tmp_path: Path) -> None:

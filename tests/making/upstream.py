@@ -23,6 +23,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ ROOT = Path(__file__).parents[2]
 # Program, as docstrings name it -> its package on PyPI, whose own name serves as well. Wheels that are placeholders
 # (NeMo-RL, slime) are none.
 PACKAGES = {
-    "AReaL": "areal", "ART": "openpipe-art", "Atropos": "atroposlib", "Harbor": "harbor", "ms-swift": "ms-swift",
+    "agentlightning": "agentlightning", "AReaL": "areal", "ART": "openpipe-art", "Atropos": "atroposlib",
+    "Harbor": "harbor", "ms-swift": "ms-swift",
     "Gym": "nemo-gym", "NeMo-Gym": "nemo-gym", "OpenRLHF": "openrlhf", "SkyRL": "skyrl", "tinker": "tinker",
     "tinker-cookbook": "tinker-cookbook", "Trinity-RFT": "trinity-rft", "TRL": "trl", "Unsloth": "unsloth-zoo",
     "verifiers": "verifiers", "verl": "verl",
@@ -115,8 +117,8 @@ def held_parts() -> list[Held]:
     return [*_modules("analysis/importers/formats"), *_modules("ratioscope/adapters"), *_frameworks()]
 
 
-def held_in(text: str, part: str, files: Iterable[str], *, attributes: bool) -> Held | None:
-    """What a module's docstring says that it was read against; None: nothing.
+def held_in(text: str, part: str, files: Iterable[str], *, attributes: bool) -> list[Held]:
+    """What a module's docstring says that it was read against: each program, with the files that are named after it.
 
     Args:
         text: of the module.
@@ -125,14 +127,21 @@ def held_in(text: str, part: str, files: Iterable[str], *, attributes: bool) -> 
         attributes: whether attributes are names of theirs, too.
     """
     said = ast.get_docstring(ast.parse(text)) or ""
-    found = _READ.search(said)
-    if found is None:
-        return None
-    after = said[found.start() :]
     words = frozenset().union(*(_mentioned(ast.parse(each), attributes) for each in files))
-    releases = tuple(_RELEASE.findall(found["release"]))
-    past = _PAST in found["release"]
-    return Held(part, found["program"], releases, _named_files(after), words, signatures=attributes, past=past)
+    found = [*_READ.finditer(said)]
+    places = pairwise([*(each.start() for each in found), len(said)])
+    return [
+        Held(
+            part,
+            each["program"],
+            tuple(_RELEASE.findall(each["release"])),
+            _named_files(said[begin:end]),
+            words,
+            signatures=attributes,
+            past=_PAST in each["release"],
+        )
+        for each, (begin, end) in zip(found, places, strict=True)
+    ]
 
 
 def _modules(folder: str) -> Iterator[Held]:
@@ -142,8 +151,7 @@ def _modules(folder: str) -> Iterator[Held]:
             continue
         files = [each.read_text(encoding="utf-8") for each in (place.glob("*.py") if place.is_dir() else [place])]
         part = place.relative_to(ROOT).as_posix()
-        if found := held_in(module.read_text(encoding="utf-8"), part, files, attributes="adapters" in folder):
-            yield found
+        yield from held_in(module.read_text(encoding="utf-8"), part, files, attributes="adapters" in folder)
 
 
 def _frameworks() -> Iterator[Held]:

@@ -13,6 +13,7 @@ the trainer's methods are wrapped as soon as the module of the trainer is import
 
 Read against verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py, verl/workers/utils,
 verl/trainer/ppo/rollout_corr_helper.py, verl/trainer/config and verl/workers/config.
+Read against agentlightning 1.0.2: agentlightning/verl/trainer.py, a fork's trainer with a `fit` of its own.
 """
 
 import importlib
