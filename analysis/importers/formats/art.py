@@ -1,11 +1,11 @@
 """ART's trajectories: trajectories/train/{step}.parquet in a model's folder, written by default, and history.jsonl.
 
 Read against openpipe-art 0.5.23: art/utils/trajectory_logging.py (version 2 of the files, whose JSON is the whole
-trajectory, and version 1, which has texts alone), art/trajectories/_tokenize.py (where a choice has its tokens),
-art/preprocessing/dynamo_tokens.py (compact log-probabilities) and art/model.py (log, history.jsonl).
+trajectory, and version 1, which has texts alone), art/trajectories/_tokenize.py (where the answers of four APIs have
+their tokens), art/preprocessing/dynamo_tokens.py (compact log-probabilities) and art/model.py (log, history.jsonl).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import lines
+from ratioscope.analysis.importers import lines, other_apis
 from ratioscope.analysis.importers.calls import Call, put_calls
 from ratioscope.analysis.importers.plain import Plain, Record, at_path
 from ratioscope.analysis.importers.responses import Response, conversation, other_shape, plain_text, version
@@ -28,11 +28,19 @@ _CHOICES = (
     *(f"exchanges.{name}[*].response.choices[*]" for name in ("chat_completions", "completions")),
     *("messages_and_choices[*]", "additional_histories[*].messages_and_choices[*]"),
 )
-_LISTS = tuple(f"{place}.{name}" for place in _CHOICES for name in ("token_ids", "prompt_token_ids", *_COMPACT))
+_MESSAGES = "exchanges.messages[*].response"
+_PLACES = (*_CHOICES, "exchanges.responses[*].response.token_generations[*]", _MESSAGES)
+_LISTS = (
+    *(f"{place}.{name}" for place in _PLACES for name in ("token_ids", "prompt_token_ids", *_COMPACT)),
+    f"{_MESSAGES}.logprobs",
+)
 _LOGPS = tuple(f"{place}.logprobs.content[*].logprob" for place in _CHOICES[:3])
+_ENDS = "response.choices[0].finish_reason|response.incomplete_details.reason|response.stop_reason|response.status"
+_BEGIN = datetime(1, 1, 1, tzinfo=UTC)
 _NESTED = (b'"top_logprobs":[{', b'"top_logprobs": [{')
 """Log-probabilities of tokens that were not sampled."""
-_OTHER_CALLS = ("responses", "messages")
+_CUT = ("length", "max_output_tokens", "max_tokens")
+"""How the APIs call it that an answer was cut off."""
 _SCALARS = {"loss/train": "loss", "loss/grad_norm": "grad_norm", "loss/learning_rate": "learning_rate"} | {
     f"loss/{name}": f"extra_{name}"
     for name in ("entropy", "kl_div", "kl_policy_ref", "importance_ratio_mean", "clipped_token_fraction")
@@ -48,7 +56,6 @@ _MISSING = {
 _NO_LOGPS = "the server returned no log-probabilities"
 _NO_TOKENS = {
     "texts": "files of version 1 have texts and rewards alone",
-    "others": "calls of the Responses and Messages APIs are not read, only their rewards",
     "none": "the server returned neither token ids nor log-probabilities",
     "exceptions": "the first file has failed episodes alone",
 }
@@ -122,8 +129,6 @@ def _told(first: Record, _: Path) -> Mapping[str, Any]:
         missing["logp_behavior"] = _NO_LOGPS
     if not calls or not any(call.size for call in calls):
         kind = "exceptions" if "exception" in first else "texts" if not trajectory else "none"
-        if any(at_path(trajectory, f"exchanges.{name}") for name in _OTHER_CALLS):
-            kind = "others"
         missing |= dict.fromkeys(("token_id", "logp_behavior"), _NO_TOKENS[kind])
     return {"missing": missing, "assumed": (_STEPS, _GROUPS)}
 
@@ -155,10 +160,9 @@ def _trajectory(record: Record, response: Response) -> None:
         response.row["response"] = rest[0]["content"] if len(rest) == 1 else plain_text(_texts(rest))
     response.row["n_tool_calls"] = sum(row["role"] == "tool" for row in rows) or None
     _put_versions(trajectory, response)
-    _put_exchanges(at_path(trajectory, "exchanges.chat_completions|exchanges.completions") or [], response)
-    choices = [*_choices(trajectory)]
-    finish = plain_text(choices[-1].get("finish_reason")) if choices else None
-    response.row |= {"finish_reason": finish, "truncated": None if finish is None else finish == "length"}
+    _put_exchanges([one for _, one in _exchanges(trajectory)], response)
+    finish = plain_text(_finish(trajectory))
+    response.row |= {"finish_reason": finish, "truncated": None if finish is None else finish in _CUT}
 
 
 def _texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -192,37 +196,113 @@ def _time(text: Any) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def _exchanges(trajectory: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Calls and their APIs, in the order in which they were made."""
+    found = [(api, one) for api in _ANSWERED for one in at_path(trajectory, f"exchanges.{api}") or []]
+    times = [_time(one.get("start_time")) for _, one in found]
+    return [found[place] for place in sorted(range(len(found)), key=lambda place: (times[place] or _BEGIN, place))]
+
+
 def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Call], int | None]:
     """Messages, calls, and which message is the first that was sampled."""
-    talk, sampled = list[Any](), list[tuple[int, Mapping[str, Any], Any, bool]]()
-    current = list[Any]()
-    for one in at_path(trajectory, "exchanges.chat_completions") or []:
-        given = list(at_path(one, "request.messages") or ())
+    talk, calls = list[Any](), list[Call]()
+    current, items = list[Any](), dict[Any, list[Any]]()
+    for api, one in _exchanges(trajectory):
+        request, response = one.get("request") or {}, one["response"]
+        if api == "responses":
+            known = items.get(request.get("previous_response_id"), []) + other_apis.items_of(request.get("input"))
+            items[response.get("id")] = [*known, *(response.get("output") or ())]
+            request = {**request, "input": known}
+        given = _given(api, request)
         goes_on = _same(given[: len(current)], current)
         talk += given[len(current) :] if goes_on else given
-        choice = one["response"]["choices"][0]
-        sampled.append((len(talk), choice, _prompt(choice, one["response"]), False))
-        talk.append(choice["message"])
-        current = [*given, choice["message"]]
-    for one in at_path(trajectory, "exchanges.completions") or []:
-        choice = one["response"]["choices"][0]
-        given = at_path(one, "request.prompt")
-        if isinstance(given, str):
-            talk.append({"role": "user", "content": given})
-        sampled.append((len(talk), choice, _prompt(choice, one["response"]), False))
-        talk.append({"role": "assistant", "content": choice.get("text")})
+        current = list(given)
+        for message, made in _ANSWERED[api](response):
+            if made is not None:
+                calls.append(Call(*made, turn=len(talk)))
+            talk.append(message)
+            current.append(message)
     histories = [trajectory.get("messages_and_choices") or []]
     histories += [history.get("messages_and_choices") or [] for history in trajectory.get("additional_histories") or []]
     for number, history in enumerate(histories):
         begins = number > 0
         for one in history:
             if _is_choice(one):
-                sampled.append((len(talk), one, None, begins))
+                calls.append(Call(*_tokens(one), None, len(talk), begins))
                 begins = False
             talk.append(one["message"] if _is_choice(one) else one)
-    rows = conversation(talk)
-    calls = [Call(*_tokens(choice), prompt, turn, begins) for turn, choice, prompt, begins in sampled]
-    return rows, calls, sampled[0][0] if sampled else None
+    return conversation(talk), calls, calls[0].turn if calls else None
+
+
+# What each API calls what: all messages that a call was given, and what came back, each message with the token ids, the
+# log-probabilities and the prompt of the call that wrote it, None where no call did.
+_Made = tuple[Any, Any, Any]
+
+
+def _given(api: str, request: Mapping[str, Any]) -> list[Any]:
+    if api == "chat_completions":
+        return list(request.get("messages") or ())
+    if api == "messages":
+        first = [{"role": "system", "content": request["system"]}] if request.get("system") else []
+        return other_apis.of_blocks([*first, *(request.get("messages") or ())])
+    if api == "responses":
+        first = [{"role": "system", "content": request["instructions"]}] if request.get("instructions") else []
+        return first + other_apis.of_items(request.get("input") or ())
+    prompt = request.get("prompt")
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
+
+
+def _of_choice(response: Mapping[str, Any]) -> Iterator[tuple[Any, _Made | None]]:
+    choice = response["choices"][0]
+    message = choice["message"] if "message" in choice else {"role": "assistant", "content": choice.get("text")}
+    yield message, (*_tokens(choice), _prompt(choice, response))
+
+
+def _of_items(response: Mapping[str, Any]) -> Iterator[tuple[Any, _Made | None]]:
+    """A response whose server called tools by itself has several generations, with the tools' answers in between."""
+    items = response.get("output") or []
+    generations = response.get("token_generations")
+    if generations is None:
+        logps = at_path(response, "output[*].content[*].logprobs")
+        alone = all(item.get("type") == "message" for item in items)  # else some of the tokens have none
+        generations = [{"output_indices": range(len(items)), "output_tokens": logps if alone else None}]
+    done = 0
+    for generation in generations:
+        places = generation.get("output_indices") or ()
+        for answer in other_apis.of_items(items[done : min(places, default=done)]):
+            yield answer, None
+        done = max(places, default=done - 1) + 1
+        made = _tokens({**generation, "logprobs": {"content": generation.get("output_tokens")}})
+        message, *more = other_apis.of_items([items[place] for place in places]) or [{"role": "assistant"}]
+        yield message, (*made, _prompt(generation, {}))
+        for answer in more:
+            yield answer, None
+    for answer in other_apis.of_items(items[done:]):
+        yield answer, None
+
+
+def _of_blocks(response: Mapping[str, Any]) -> Iterator[tuple[Any, _Made | None]]:
+    logps = next((response[name] for name in ("compact_logprobs", "logprobs") if response.get(name) is not None), None)
+    made = _tokens({"token_ids": response.get("token_ids"), _COMPACT[0]: logps})
+    message = other_apis.of_blocks([{"role": "assistant", "content": response.get("content")}]) or [
+        {"role": "assistant"}
+    ]
+    yield message[0], (*made, _prompt(response, {}))
+
+
+_ANSWERED: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[Any, _Made | None]]]] = {
+    "chat_completions": _of_choice,
+    "completions": _of_choice,
+    "responses": _of_items,
+    "messages": _of_blocks,
+}
+
+
+def _finish(trajectory: Mapping[str, Any]) -> Any:
+    """How the last answer ended, in the words of its API."""
+    ends = [at_path(one, _ENDS) for _, one in _exchanges(trajectory)]
+    ends += [one.get("finish_reason") for one in trajectory.get("messages_and_choices") or [] if _is_choice(one)]
+    return ends[-1] if ends else None
 
 
 def _prompt(choice: Mapping[str, Any], response: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from tests.making.foreign.reading import column, steps_of
 
 STORED = Path(__file__).parents[2] / "making" / "foreign" / "stored" / "art"
 MODEL = STORED / "words" / "models" / "words"
+APIS = STORED / "words" / "models" / "apis"
 POLICY = np.array(json.loads((STORED / "policy.json").read_text()))
 
 
@@ -31,8 +32,8 @@ def train(model: Path, step: int) -> Path:
     return model / "trajectories" / "train" / f"{step:04d}.parquet"
 
 
-def trajectories(step: int) -> list[dict[str, Any]]:
-    found = pq.read_table(train(MODEL, step))["trajectory_json"].to_pylist()
+def trajectories(step: int, model: Path = MODEL) -> list[dict[str, Any]]:
+    found = pq.read_table(train(model, step))["trajectory_json"].to_pylist()
     return [json.loads(text) for text in found if text is not None]
 
 
@@ -137,16 +138,46 @@ def test_what_is_missing_is_what_the_first_trajectory_lacks(model: Path) -> None
     assert step.sequences["n_turns"] == [1, 1, 1]
 
 
-def test_calls_of_another_api_are_said(model: Path) -> None:
-    def others(_: int, row: dict[str, Any]) -> dict[str, Any]:
-        trajectory = json.loads(row["trajectory_json"])
-        exchanges = {"responses": trajectory["exchanges"]["chat_completions"], "chat_completions": []}
-        return row | {"trajectory_json": json.dumps(trajectory | {"exchanges": exchanges})}
+def test_calls_of_the_responses_and_of_the_messages_api(tmp_path: Path) -> None:
+    (step,) = steps_of(art.IMPORTER, APIS)
+    by_responses, by_messages = (one["exchanges"] for one in trajectories(1, APIS))
+    made = [[token["token_id"] for token in generation(call)["output_tokens"]] for call in by_responses["responses"]]
+    made_by_messages = [call["response"]["token_ids"] for call in by_messages["messages"]]
+    for response, (first, second) in enumerate((made, made_by_messages)):
+        assert column(step, "token_id", response).tolist() == [*first, *second]
+        by_policy(step, response, [(2, len(first)), (4, len(second))])
+        assert column(step, "turn", response).tolist() == [2] * len(first) + [4] * len(second)
+        assert not column(step, "segment_id", response).any()
+    rows, messages = step.sequences, step.messages
+    assert messages is not None and messages["role"] == ["system", "user", "assistant", "tool", "assistant"] * 2
+    assert messages["content"] == ["be brief", "list the files", "hm", "a.txt", "a.txt",
+                                   "be brief", "list the files", "so:", "a.txt", "a.txt"]  # fmt: skip
+    assert messages["tool"] == [None, None, "bash", "bash", None] * 2
+    assert rows["finish_reason"] == ["max_output_tokens", "end_turn"] and rows["truncated"] == [True, False]
+    assert rows["temperature"] == [0.7, None] and rows["seconds_generating"] == [6.0, 6.0]
+    found = art.IMPORTER.describe(APIS)
+    assert found is not None and not {"token_id", "logp_behavior"} & found.missing.keys()
 
-    rewritten(train(model, 1), others)
-    found = art.IMPORTER.describe(model)
-    assert found is not None and "Responses and Messages APIs" in found.missing["logp_behavior"]
-    assert steps_of(art.IMPORTER, model)[0].sequences["reward"][:4] == [0.0, 1.0, 0.0, 1.0]
+    model = Path(shutil.copytree(APIS, tmp_path / "model"))
+    rewritten(train(model, 1), without_generations)
+    (step,) = steps_of(art.IMPORTER, model)
+    assert step.sequences["n_tokens"] == [1, sum(map(len, made_by_messages))]  # a call of a tool has no tokens then
+    assert column(step, "logp_behavior", 0).tolist() == [-0.5]
+
+
+def generation(call: dict[str, Any]) -> Any:
+    return call["response"]["token_generations"][0]
+
+
+def without_generations(_: int, row: dict[str, Any]) -> dict[str, Any]:
+    """As a server answers that says no more than OpenAI's API has: log-probabilities of texts."""
+    trajectory = json.loads(row["trajectory_json"])
+    for call in trajectory["exchanges"].get("responses", ()):
+        del call["response"]["token_generations"]
+        for item in call["response"]["output"]:
+            for content in item.get("content", ()):
+                content["logprobs"] = [{"token": "token_id:7", "logprob": -0.5, "bytes": [], "top_logprobs": []}]
+    return row | {"trajectory_json": json.dumps(trajectory)}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 Made with openpipe-art 0.5.23. A policy over pairs of tokens answers in place of a server. Step 1 has calls with token
 ids (as ART's servers give them), of which one group has a history that is rendered anew and an episode that failed;
-step 2 has older records, whose choices name tokens by id or by text, and a second history.
+step 2 has older records, whose choices name tokens by id or by text, and a second history. Another model, `apis`, is
+called by the Responses and by the Messages API, with a tool.
 """
 
 import asyncio
@@ -94,6 +95,75 @@ def legacy(sampler: Sampler, reward: float, named: str, histories: int) -> Any:
     )
 
 
+def by_responses(sampler: Sampler, prompt: list[int]) -> Any:
+    """A call of a tool, and an answer that goes on from it by its id."""
+    from art.trajectories import ResponsesExchange, TrajectoryExchanges
+    from openai.types.responses import Response
+
+    found, given = [], [{"role": "user", "content": "list the files"}]
+    items: list[list[dict[str, Any]]] = [
+        [
+            {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"type": "function_call", "call_id": "c0", "name": "bash", "arguments": '{"command": "ls"}'},
+        ],
+        [{"type": "message", "id": "m", "role": "assistant", "status": "incomplete",
+          "content": [{"type": "output_text", "text": "a.txt", "annotations": []}]}],
+    ]  # fmt: skip
+    for turn, output in enumerate(items):
+        made, logps = sampler.sample(prompt)
+        tokens = [{"token_id": one, "token": str(one), "logprob": logp} for one, logp in zip(made, logps, strict=True)]
+        generation = {
+            "prompt_token_ids": list(prompt),
+            "output_tokens": tokens,
+            "output_indices": [*range(len(output))],
+        }
+        response = {"id": f"resp{turn}", "created_at": 1, "model": "policy", "object": "response", "output": output,
+                    "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "token_generations": [generation],
+                    "status": ("completed", "incomplete")[turn]}  # fmt: skip
+        if turn:
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        request = {"model": "policy", "input": given, "instructions": "be brief", "temperature": 0.7}
+        found.append(
+            ResponsesExchange(
+                request=request | ({"previous_response_id": "resp0"} if turn else {}),
+                response=Response.model_validate(response),
+                start_time=BEGIN + timedelta(seconds=10 * turn),
+                end_time=BEGIN + timedelta(seconds=10 * turn + 3),
+            )
+        )
+        given = [{"type": "function_call_output", "call_id": "c0", "output": "a.txt"}]
+        prompt = [*prompt, *made, 3, 4]
+    return TrajectoryExchanges(responses=found)
+
+
+def by_messages(sampler: Sampler, prompt: list[int]) -> Any:
+    """A call of a tool, and an answer to a prompt with its result."""
+    from anthropic.types import Message
+    from art.trajectories import MessagesExchange, TrajectoryExchanges
+
+    found, talk = [], [{"role": "user", "content": "list the files"}]
+    use = {"type": "tool_use", "id": "t0", "name": "bash", "input": {"command": "ls"}}
+    for turn, content in enumerate(([{"type": "text", "text": "so:"}, use], [{"type": "text", "text": "a.txt"}])):
+        made, logps = sampler.sample(prompt)
+        response = {"id": f"msg{turn}", "type": "message", "role": "assistant", "model": "policy", "content": content,
+                    "stop_reason": ("tool_use", "end_turn")[turn], "usage": {"input_tokens": 1, "output_tokens": 1},
+                    "prompt_token_ids": list(prompt), "token_ids": made, "logprobs": logps}  # fmt: skip
+        found.append(
+            MessagesExchange(
+                request={"model": "policy", "system": "be brief", "messages": list(talk), "max_tokens": 9},
+                response=Message.model_validate(response),
+                start_time=BEGIN + timedelta(seconds=10 * turn),
+                end_time=BEGIN + timedelta(seconds=10 * turn + 3),
+            )
+        )
+        talk += [
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t0", "content": "a.txt"}]},
+        ]
+        prompt = [*prompt, *made, 3, 4]
+    return TrajectoryExchanges(messages=found)
+
+
 async def log(folder: Path, sampler: Sampler) -> None:
     import art
 
@@ -120,6 +190,12 @@ async def log(folder: Path, sampler: Sampler) -> None:
     await model.log(second, split="train", step=2)
     await model.log(metrics={"loss/train": 0.75}, split="train", step=3)
     await model.log(first[:1], split="val", step=2)
+    other = art.TrainableModel(
+        run_name="apis", name="policy", project="words", base_model="none", base_path=str(folder), report_metrics=[]
+    )
+    both = [by_responses(sampler, [1, 2]), by_messages(sampler, [1, 2])]
+    called = [art.Trajectory(exchanges=one, reward=float(place)) for place, one in enumerate(both)]
+    await other.log([art.TrajectoryGroup(called)], split="train", step=1)
 
 
 def make(folder: Path = FOLDER) -> None:
