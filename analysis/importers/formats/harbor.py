@@ -52,27 +52,52 @@ _ASSUMED = (
 
 
 def _records(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
-    """The result of a trial, with its trajectories in `trajectories`."""
+    """The result of a trial, with its trajectories, those of subagents last."""
     for number, record in plain.records(file, reading):
         steps = [str(name) for name in at_path(record, "step_results[*].step_name") or []]
-        folders = [file.parent, *(file.parent / "steps" / Path(name).name for name in steps)]
-        found = [one for folder in folders for one in _trajectories(folder / "agent", reading)]
-        yield number, {**record, "trajectories": found}
+        own, called = list[Record](), list[Record]()
+        for folder in (file.parent, *(file.parent / "steps" / Path(name).name for name in steps)):
+            files = _Files(folder / "agent", reading)
+            found = [*files.chain(_TRAJECTORY)]
+            own += found
+            called += [subagent for one in found for subagent in files.subagents(one)]
+        yield number, {**record, "trajectories": own, "subagents": called}
 
 
-def _trajectories(folder: Path, reading: Reading) -> Iterator[Record]:
-    """A trajectory and what it goes on in, each file once."""
-    name, seen = _TRAJECTORY, set[str]()
-    while name not in seen and (folder / name).is_file():
-        seen.add(name)
-        for _, trajectory in plain.records(folder / name, reading):
-            yield trajectory
-            name = Path(plain_text(trajectory.get("continued_trajectory_ref")) or name).name
+class _Files:
+    """The trajectories in the folder of an agent, each of which is read once."""
+
+    def __init__(self, folder: Path, reading: Reading) -> None:
+        self.folder, self.reading, self.seen = folder, reading, set[str]()
+
+    def chain(self, name: str) -> Iterator[Record]:
+        """A trajectory and what it goes on in."""
+        while name and name not in self.seen and (self.folder / name).is_file():
+            self.seen.add(name)
+            found = [trajectory for _, trajectory in plain.records(self.folder / name, self.reading)]
+            yield from found
+            name = _name(found[-1].get("continued_trajectory_ref")) if found else ""
+
+    def subagents(self, trajectory: Record) -> Iterator[Record]:
+        """Those that it called with the model that it has itself, and those that they called."""
+        model = at_path(trajectory, "agent.model_name")
+        called = [one for one in trajectory.get("subagent_trajectories") or () if isinstance(one, Mapping)]
+        for reference in at_path(trajectory, "steps[*].observation.results[*].subagent_trajectory_ref[*]") or ():
+            called += self.chain(_name(reference.get("trajectory_path")))
+        for one in called:
+            if model is None or at_path(one, "agent.model_name") in (None, model):
+                yield one
+            yield from self.subagents(one)
+
+
+def _name(reference: Any) -> str:
+    """The file that a reference names, which lies beside the one that has it."""
+    return Path(plain_text(reference) or "").name
 
 
 def _told(first: Record, _: Path) -> Mapping[str, Any]:
     missing = dict(_MISSING)
-    trajectories = first["trajectories"]
+    trajectories = [*first["trajectories"], *first["subagents"]]
     for column, key, why in (("token_id", "completion_token_ids", _NO_IDS), ("logp_behavior", "logprobs", _NO_LOGPS)):
         in_steps = any(at_path(one, f"steps[*].metrics.{key}") for one in trajectories)
         if not in_steps and not at_path(first, f"agent_result.rollout_details[*].{key}"):
@@ -87,7 +112,7 @@ def _group(record: Record) -> tuple[str | None, ...]:
 
 
 def _trial(record: Record, response: Response) -> None:
-    rows, calls, asked = _conversation(record["trajectories"])
+    rows, calls, asked = _conversation(record["trajectories"], record["subagents"])
     details = at_path(record, "agent_result.rollout_details")
     if not any(call.size for call in calls) and isinstance(details, list):
         rows, calls = _detailed(details, rows)
@@ -99,8 +124,8 @@ def _trial(record: Record, response: Response) -> None:
             "response": transcript(rows[asked:]) or None,
         }
     if not response.values:
-        _put_counts(record["trajectories"], response)
-    if at_path(record, "agent_info.name") == "terminus-2" and any(map(_repeats, record["trajectories"])):
+        _put_counts([*record["trajectories"], *record["subagents"]], response)
+    if at_path(record, "agent_info.name") == "terminus-2" and any(map(_summarises, record["trajectories"])):
         response.row["history_break"] = "compaction"
     _put_rewards(record, response)
 
@@ -147,12 +172,24 @@ def _repeats(trajectory: Record) -> bool:
     return any(step.get("is_copied_context") for step in trajectory.get("steps") or ())
 
 
-def _conversation(trajectories: Sequence[Record]) -> tuple[list[dict[str, Any]], list[Call], int]:
-    """Messages, calls, and how many messages came before the first that was sampled."""
+def _summarises(trajectory: Record) -> bool:
+    """Whether its history was replaced by a summary, in this file or in the next one."""
+    kinds = at_path(trajectory, "steps[*].extra.context_management.type") or ()
+    return "compaction" in kinds or _repeats(trajectory)
+
+
+def _conversation(
+    trajectories: Sequence[Record], subagents: Sequence[Record]
+) -> tuple[list[dict[str, Any]], list[Call], int]:
+    """Messages, calls, and how many messages came before the first that was sampled.
+
+    What subagents wrote comes behind, so that the history of the agent itself goes on as it did.
+    """
     rows, calls = list[dict[str, Any]](), list[Call]()
     asked: int | None = None
-    for trajectory in trajectories:
-        sampled, begins = {id(step) for step in _sampled(trajectory)}, _repeats(trajectory)
+    for number, trajectory in enumerate((*trajectories, *subagents)):
+        sampled = {id(step) for step in _sampled(trajectory)}
+        begins = number >= len(trajectories) or _repeats(trajectory)
         for step in trajectory.get("steps") or ():
             if step.get("is_copied_context"):
                 continue
@@ -166,6 +203,8 @@ def _conversation(trajectories: Sequence[Record]) -> tuple[list[dict[str, Any]],
                 begins = False
             names = {call.get("tool_call_id"): call.get("function_name") for call in step.get("tool_calls") or ()}
             for result in at_path(step, "observation.results") or ():
+                if result.get("content") is None and result.get("subagent_trajectory_ref"):
+                    continue  # it says no more than where theirs are
                 tool = plain_text(names.get(result.get("source_call_id")))
                 content = content_text(result.get("content"))
                 rows.append({"turn": len(rows), "role": "tool", "content": content, "tool": tool})

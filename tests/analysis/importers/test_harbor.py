@@ -195,3 +195,30 @@ def test_trials_that_have_no_result_yet_are_told_whose_they_are(job: Path) -> No
         file.unlink()
     with pytest.raises(RatioscopeError, match=r"by its name it is from Harbor trials, but it has no result\.json"):
         the_source(job)
+
+
+def test_what_subagents_sampled_comes_behind(tmp_path: Path) -> None:
+    """Two in the file, one of them called by the other, and one in a file of its own; not that of another model."""
+    (step,) = steps_of(harbor.IMPORTER, STORED / "delegated")
+    agent = STORED / "delegated" / "files__c" / "agent"
+    main, summary = (json.loads((agent / f"trajectory{name}.json").read_text()) for name in ("", ".cont-1"))
+    inner = main["subagent_trajectories"][0]
+    steps = [main["steps"][1], main["steps"][3], inner["steps"][1], inner["subagent_trajectories"][0]["steps"][1]]
+    made = [one["metrics"]["completion_token_ids"] for one in (*steps, summary["steps"][2])]
+    assert column(step, "token_id", 0).tolist() == [token for ids in made for token in ids]
+    sizes = [*map(len, made)]
+    assert column(step, "segment_id", 0).tolist() == np.repeat(np.arange(5), sizes).tolist()
+    assert column(step, "turn", 0).tolist() == np.repeat([1, 3, 5, 7, 8], sizes).tolist()
+    assert step.sequences["history_break"] == ["compaction"] and step.sequences["n_turns"] == [5]
+    assert step.messages is not None
+    roles = ["user", "assistant", "system", "assistant", "user", "assistant", "user", "assistant", "assistant"]
+    assert step.messages["role"] == roles  # what a subagent copied is there once
+
+    job = Path(shutil.copytree(STORED / "delegated", tmp_path / "job"))
+
+    def elsewhere(one: dict[str, Any]) -> None:
+        (reference, _) = one["steps"][2]["observation"]["results"][0]["subagent_trajectory_ref"]
+        reference["trajectory_path"] = "trajectory.json"  # itself
+
+    changed(job / "files__c" / "agent" / "trajectory.json", elsewhere)
+    assert steps_of(harbor.IMPORTER, job)[0].sequences["n_turns"] == [4]

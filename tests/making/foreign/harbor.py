@@ -3,7 +3,8 @@
 Made with harbor 0.26.0; agents and sandboxes need more than a test has, so a policy over pairs of tokens answers, and
 what is written of it (result.json, ATIF) is Harbor's. Six trials of a job: two of a task with a tool, the second of
 which goes on in another file after its history was summarised; one whose tokens are in its result alone; one without
-tokens; one whose agent ran out of time; one whose environment did not start.
+tokens; one whose agent ran out of time; one whose environment did not start. A job of its own (`delegated`) has a trial
+whose agent calls others.
 """
 
 import json
@@ -52,10 +53,24 @@ def agent(step_id: int, metrics: dict[str, Any] | None, *, tool: bool = False, c
     )
 
 
-def trajectory(steps: list[Any], **more: Any) -> Any:
+def trajectory(steps: list[Any], *, model: str = "policy", **more: Any) -> Any:
     from harbor.models.trajectories import Agent, Trajectory
 
-    return Trajectory(agent=Agent(name="terminus-2", version="2", model_name="policy"), steps=steps, **more)
+    return Trajectory(agent=Agent(name="terminus-2", version="2", model_name=model), steps=steps, **more)
+
+
+def delegating(step_id: int, **named: str) -> Any:
+    """A step as Terminus 2 writes it when its subagents have summarised the history."""
+    from harbor.models.trajectories import Observation, ObservationResult, Step, SubagentTrajectoryRef
+
+    references = [SubagentTrajectoryRef(**{name: value}) for name, value in named.items()]
+    return Step(
+        step_id=step_id,
+        source="system",
+        message="Performed context summarization and handoff to continue task.",
+        observation=Observation(results=[ObservationResult(subagent_trajectory_ref=references)]),
+        extra={"context_management": {"type": "compaction", "boundary": "replace"}},
+    )
 
 
 def user(step_id: int = 1, *, copied: bool | None = None) -> Any:
@@ -133,6 +148,14 @@ def make(folder: Path = FOLDER) -> None:
     write(job / "slow__a", "slow", None, [only], failed="AgentTimeoutError")
     write(job / "slow__b", "slow", None, [], failed="EnvironmentStartTimeoutError")
     (job / "result.json").write_text(json.dumps({"n_total_trials": 6, "started_at": TIME.isoformat()}))
+    summary = trajectory([user(copied=True), agent(2, None, copied=True), agent(3, sampler.call([11, 12]))])
+    nested = trajectory([user(), agent(2, sampler.call([14]))], trajectory_id="nested")
+    inner = trajectory([user(), agent(2, sampler.call([13]))], trajectory_id="inner", subagent_trajectories=[nested])
+    other = trajectory([user(), agent(2, sampler.call([15]))], trajectory_id="other", model="another")
+    references = {"trajectory_path": "trajectory.cont-1.json", "trajectory_id": "inner"}
+    steps = [user(), agent(2, first), delegating(3, **references), agent(4, sampler.call([16, 17]))]
+    main = trajectory(steps, subagent_trajectories=[inner, other])
+    write(folder / "delegated" / "files__c", "files", {"reward": 1.0}, [main, summary])
     (folder / "policy.json").write_text(json.dumps(np.round(sampler.logps, 12).tolist()))
 
 
