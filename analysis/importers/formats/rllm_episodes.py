@@ -1,21 +1,26 @@
-"""rLLM's episodes: episodes/train_step_{N}_epoch_{E}/episode_*.json, an episode a file, texts and rewards.
+"""rLLM's episodes, an episode a file: those of a training, texts and rewards, and the store of an evaluation.
 
-Read against rLLM 9beb6e0f: rllm/utils/episode_logger.py (EpisodeLogger), rllm/types.py, rllm/workflows/workflow.py
+Read against rLLM 9beb6e0f: rllm/utils/episode_logger.py (EpisodeLogger: episodes/train_step_{N}_epoch_{E}),
+rllm/eval/episode_store.py (EvalEpisodeStore) and rllm/cli/eval.py, rllm/types.py, rllm/workflows/workflow.py
 (TerminationReason) and rllm/trainer/algorithms/transform.py (which trajectories are a group).
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import plain, responses
+from ratioscope.analysis.importers.calls import Call, put_calls
 from ratioscope.analysis.importers.plain import Plain, Record, at_path, of_text
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import BadLine, Reading, Sign
 from ratioscope.analysis.importers.values import as_number, calls_of, transcript, words_of
 
 _KEYS = ("training_step", "episode_id", "task_hash", "trajectories")
+_KEYS_OF_EVALUATION = ("eval_idx", "id", "task", "trajectories")
 _FAILURES = {
     "max_prompt_length_exceeded": "length",
     "max_response_length_exceeded": "length",
@@ -42,7 +47,8 @@ def _group(record: Record) -> Any:
     """Task and agent: the responses that rLLM compares with each other; without a trajectory, not yet known."""
     if record.get("trajectory") is None:
         return None
-    return str(record["episode_id"]).rpartition(":")[0] or record["task_hash"], at_path(record, "trajectory.name")
+    task = str(at_path(record, "episode_id|id")).rpartition(":")[0] or record.get("task_hash")
+    return task, at_path(record, "trajectory.name")
 
 
 def _rest(record: Record, response: Response) -> None:
@@ -52,6 +58,7 @@ def _rest(record: Record, response: Response) -> None:
         response.row["dropped"] = f"no trajectory ({ended or 'no reason'})"
         return
     name, steps = str(trajectory.get("name")), trajectory.get("steps") or []
+    response.row |= responses.parts(trajectory.get("signals"))
     response.row |= {
         "source": name if name not in _UNNAMED else None,
         "n_turns": len(steps) or None,
@@ -68,6 +75,17 @@ def _rest(record: Record, response: Response) -> None:
     else:
         said = [str(step["model_response"]) for step in steps if step.get("model_response")]
         response.row["response"] = "\n\n".join(said) or None
+    if any(step.get("response_ids") for step in steps):
+        turns = [len(one) - 1 for one in talk] if response.messages else range(len(steps))
+        put_calls(response, [_call(step, turn) for step, turn in zip(steps, turns, strict=True)])
+        versions = [step.get("weight_version") for step in steps for _ in step["response_ids"]]
+        if None not in versions:
+            response.values["behavior_version"] = versions
+            response.row |= {"behavior_version_min": min(versions), "behavior_version_max": max(versions)}
+
+
+def _call(step: Mapping[str, Any], turn: int) -> Call:
+    return Call(step["response_ids"], step.get("logprobs") or None, step.get("prompt_ids") or None, turn)
 
 
 def _groups_of_failed(found: Sequence[Response]) -> None:
@@ -97,6 +115,51 @@ def _prompt_id(value: Any) -> int | None:
         return None
 
 
+def _hash_of(task: Any) -> int:
+    """What rLLM's logger would call a task, of what its store has of it."""
+    return int(hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:8], 16)
+
+
+_NO_TOKENS = "the files have texts and rewards, no tokens: rLLM's gateway has those, with store=sqlite"
+_OF_TEXTS = {name: why for name, why in of_text(_NO_TOKENS).items() if name != "finish_reason"}
+_ENDED = (
+    ("reward", "trajectory.reward", as_number),
+    ("finish_reason", "termination_reason", words_of),
+    ("failure", "termination_reason", lambda ended: _FAILURES.get(str(ended))),
+)
+_COMPARED = "Trajectories of one task and of one name are a group, as rLLM compares them."
+
+
+def _told(first: Record, _: Path) -> Mapping[str, Any]:
+    """Of an evaluation, whose tokens are there where the server gave them."""
+    missing = {**_OF_TEXTS, **dict.fromkeys(("logp_current", "advantage", "entropy"), "an evaluation trains nothing")}
+    for column, name in (("token_id", "response_ids"), ("logp_behavior", "logprobs")):
+        if at_path(first, f"trajectory.steps[*].{name}"):
+            del missing[column]
+        else:
+            missing[column] = f"the steps have no {name}: a server of vLLM gives them"
+    if any(version is not None for version in at_path(first, "trajectory.steps[*].weight_version") or ()):
+        del missing["behavior_version"]
+    return {"missing": missing}
+
+
+EVALUATION = Plain(
+    "rllm-evaluation",
+    "rLLM evaluation",
+    framework="rLLM",
+    within="episodes",
+    files=r"episode_\d+_.*\.json",
+    read=_trajectories,
+    keys=_KEYS_OF_EVALUATION,
+    sequences=(("prompt_id", "task", _hash_of), *_ENDED),
+    group=_group,
+    also=_rest,
+    finish=_groups_of_failed,
+    told=_told,
+    assumed=("rLLM's evaluation has no updates: all episodes are one step.", _COMPARED),
+    signs=(Sign("episode_*.json", _KEYS_OF_EVALUATION), Sign("episodes/episode_*.json", _KEYS_OF_EVALUATION)),
+).importer
+
 IMPORTER = Plain(
     "rllm-episodes",
     "rLLM episodes",
@@ -107,24 +170,16 @@ IMPORTER = Plain(
     keys=_KEYS,
     sequences=(
         ("prompt_id", "task_hash", _prompt_id),
-        ("reward", "trajectory.reward", as_number),
-        ("finish_reason", "termination_reason", words_of),
-        ("failure", "termination_reason", lambda ended: _FAILURES.get(str(ended))),
+        *_ENDED,
     ),
     group=_group,
     also=_rest,
     finish=_groups_of_failed,
-    missing={
-        name: why
-        for name, why in of_text(
-            "the files have texts and rewards, no tokens: rLLM's gateway has those, with store=sqlite"
-        ).items()
-        if name != "finish_reason"
-    },
+    missing=_OF_TEXTS,
     assumed=(
         "A step is the one in which an episode was logged; in asynchronous training the update that trained on it may "
         "be a later one.",
-        "Trajectories of one task and of one name are a group, as rLLM compares them.",
+        _COMPARED,
         "Validations (val_step_*) are left out.",
     ),
     signs=(Sign("train_step_*/episode_*.json", _KEYS), Sign("episodes/train_step_*/episode_*.json", _KEYS)),

@@ -86,6 +86,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "a store of tinker-cookbook": packed("tinker_store", "tinker_store/capture.sqlite"),
     "rLLM's gateway": packed("rllm", "rllm/gateway_traces.db"),
     "rLLM's episodes": packed("rllm", "rllm/logs"),
+    "rLLM's evaluation": packed("rllm", "rllm/eval_results"),
     "ms-swift": lambda folder: imitated_ms_swift.trainer(folder / "v0", truth.run()),
 }
 

@@ -282,6 +282,34 @@ def test_agents_of_an_episode_are_groups_of_their_own(tmp_path: Path) -> None:
     assert read.sequences["reward"] == [0, None, 1, None] and "prompt_id" not in read.sequences
 
 
+def test_every_column_of_an_evaluation_is_that_of_the_run(folder: Path) -> None:
+    place, known = folder / "eval_results/words_policy", truth.run(updates=1)[0]
+    for path in (place, place / "episodes"):
+        (step,) = steps_of(rllm_episodes.EVALUATION, path)
+        assert_tokens(step, known[:5], token_id="ids", logp_behavior="sampler")
+        sequences = step.sequences
+        assert sequences["reward"] == [*(one.reward for one in known[:5]), None]
+        assert sequences["reward_accuracy"] == sequences["reward"]
+        assert sequences["group_id"] == [0, 0, 1, 1, 2, 2]  # the one that failed has its task alone
+        assert sequences["dropped"] == [None] * 5 + ["no trajectory (error)"]
+        assert sequences["behavior_version_max"] == [1] * 5 + [None] and sequences["n_turns"] == [2, 1, 1, 1, 1, None]
+        assert sequences["response"][:5] == [*map(_said, known[:5])]
+        assert step.messages is not None and step.messages["n_tokens"][:4] == [None, 3, None, 7]
+    found = the_source(place)
+    assert found.importer.name == "rllm-evaluation"
+    assert not {"token_id", "logp_behavior", "behavior_version"} & found.description.missing.keys()
+
+    for file in (place / "episodes").iterdir():
+        episode = json.loads(file.read_text())
+        for one in (one for trajectory in episode["trajectories"] for one in trajectory["steps"]):
+            one |= {"response_ids": [], "prompt_ids": [], "logprobs": [], "weight_version": None}
+        file.write_text(json.dumps(episode))
+    (step,) = steps_of(rllm_episodes.EVALUATION, place)
+    assert step.tokens is None and step.sequences["n_turns"] == [2, 1, 1, 1, 1, None]
+    missing = the_source(place).description.missing
+    assert "have no response_ids" in missing["token_id"] and "behavior_version" in missing
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

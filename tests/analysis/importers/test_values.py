@@ -103,6 +103,14 @@ def rllm(folder: Path, rewards: list[Any]) -> Path:
     return folder
 
 
+def evaluated(folder: Path, rewards: list[Any]) -> Path:
+    for number, reward in enumerate(rewards):
+        episode = {"eval_idx": number, "id": f"t{number}:0", "task": None, "trajectories": [{"reward": reward}]}
+        (folder / "episodes").mkdir(parents=True, exist_ok=True)
+        (folder / "episodes" / f"episode_{number:06}_a.json").write_text(json.dumps(episode))
+    return folder
+
+
 DECLARED = {one.name: plain for one in IMPORTERS if isinstance(plain := getattr(one.describe, "__self__", None), Plain)}
 FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "slime": lambda folder, rewards: imitated_slime.write(folder, known(rewards)),
@@ -110,6 +118,7 @@ FORMATS: dict[str, Callable[[Path, list[Any]], Path]] = {
     "nemo-rl": lambda folder, rewards: imitated_nemo_rl.write(folder, policies(rewards), 1).parent,
     "open-instruct": open_instruct,
     "rllm-episodes": rllm,
+    "rllm-evaluation": evaluated,
 }
 OTHERS = {
     "art": "columns of Parquet, of numbers alone",

@@ -1,8 +1,8 @@
 """Makes stored/rllm.tar.xz with rLLM's own code: python -m tests.making.foreign.rllm
 
 Made with rLLM 9beb6e0f, whose folders `.` and `rllm-model-gateway/src` are on PYTHONPATH: the store and the records of
-its gateway (which import aiosqlite, pydantic, fastapi, httpx, uvicorn and yaml), and its EpisodeLogger (rllm/types.py
-and rllm/utils/episode_logger.py alone).
+its gateway (which import aiosqlite, pydantic, fastapi, httpx, uvicorn and yaml), its EpisodeLogger and the store of its
+evaluations (rllm/types.py, rllm/utils/episode_logger.py and rllm/eval/episode_store.py alone).
 """
 
 import asyncio
@@ -125,11 +125,44 @@ def episodes(folder: Path) -> None:
             logger.log_episodes_batch(found[:1], number, "val", 0)
 
 
+def evaluation(folder: Path) -> None:
+    """Two attempts at each of three tasks, with tokens; the last ended before it had a trajectory."""
+    from rllm.eval.episode_store import EvalEpisodeStore
+    from rllm.types import Episode, Step, Task, Trajectory
+
+    store = EvalEpisodeStore(folder)
+    store.write_meta({"benchmark": "words", "model": "policy", "agent": "solver", "split": "test", "attempts": 2})
+    found = run(updates=1)[0]
+    for place, one in enumerate(found):
+        failed = place == len(found) - 1
+        steps = [
+            Step(
+                prompt_ids=call["prompt"],
+                response_ids=call["ids"],
+                logprobs=call["logprobs"],
+                chat_completions=[*call["messages"], call["answer"]],
+                model_response=call["answer"]["content"],
+                weight_version=call["version"],
+            )
+            for call in calls(one)
+        ]
+        solved = Trajectory(name="solver", steps=steps, reward=one.reward, signals={"accuracy": one.reward})
+        episode = Episode(
+            id=session_of(one),
+            task=Task(id=f"task {one.group}", instruction=one.prompt),
+            is_correct=one.reward > 0,
+            termination_reason=Ended.ERROR if failed else Ended.DONE,
+            trajectories=[] if failed else [solved],
+        )
+        store.write(place, episode)
+
+
 def make() -> None:
     with TemporaryDirectory() as place:
         folder = Path(place)
         asyncio.run(gateway(folder / "gateway_traces.db"))
         episodes(folder / "logs/project/experiment")
+        evaluation(folder / "eval_results/words_policy")
         pack(folder, "rllm")
 
 
