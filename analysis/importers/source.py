@@ -102,6 +102,8 @@ class Reading:
     """Where the steps begin in files of many steps, by line; kept from look to look at a source that is followed."""
     taken: dict[Path, dict[Any, int]] = field(default_factory=dict)
     """Rows that were read of each response to which more may come, kept likewise: later ones are told from these."""
+    judged: dict[Path, Any] = field(default_factory=dict)
+    """What the beginning of a file shows of all of it, kept likewise once it is long enough to show it."""
 
     def begins(self, path: Path, step: int, line: int) -> None:
         """Remember that what is read for a step begins in this line of a file, unless an earlier look came as far."""
@@ -113,6 +115,7 @@ class Reading:
         """Where the first step begins that is wanted of a file, as far as earlier looks came; else where it begins."""
         known = self.places.pop(path, [])
         if not known or not _begins_there(path, known[-1]):
+            self.judged.pop(path, None)
             return FIRST_LINE
         first = next((at for at, place in enumerate(known) if place.step > self.after), len(known) - 1)
         self.places[path] = known[first:]

@@ -309,6 +309,7 @@ def _write(
         skip_bad=options.skip_bad,
         places=kept.places,
         taken=kept.taken,
+        judged=kept.judged,
     )
     read_before = done.bytes_read
     for step in found.read(reading):

@@ -83,6 +83,18 @@ def _judged(first: Sequence[Numbered]) -> Batches:
     return Batches.of([rows for _, _, rows in first], _OWN, "advantages")
 
 
+def _batches(file: Path, reading: Reading) -> Batches:
+    """What the first batches show; a later look at the same file does not read them again."""
+    reading.place(file)  # where it is another file, what that one showed is forgotten
+    if file in reading.judged:
+        known: Batches = reading.judged[file]
+        return known
+    found = _judged(first := _first(file))
+    if len(first) == FIRST:
+        reading.judged[file] = found
+    return found
+
+
 def _lines(file: Path, reading: Reading) -> Iterator[Numbered]:
     """What each line holds that has rows; lines of a response each, while they are of one step, together."""
     waiting: Numbered | None = None
@@ -146,8 +158,7 @@ def _read(path: Path, reading: Reading) -> Iterator[Step]:
     file = _file(path)
     if file is None:
         return
-    batches = _judged(_first(file))
-    held = None
+    batches, held = _batches(file, reading), None
     for number, line, rows in _generations(file, reading):
         if held is not None:
             yield held

@@ -167,7 +167,8 @@ class Follower:
 
     def look(self, *, growing: bool = True) -> None:
         after = self.steps[-1].number if self.steps else -1
-        reading = Reading(after=after, growing=growing, places=self.kept.places, taken=self.kept.taken)
+        kept = self.kept
+        reading = Reading(after=after, growing=growing, places=kept.places, taken=kept.taken, judged=kept.judged)
         self.steps += self.importer.read(self.path, reading)
         assert reading.problems == []
         self.sizes.append(reading.bytes_read)
@@ -243,3 +244,21 @@ def test_a_line_that_is_being_written_waits_and_a_file_that_is_another_one_is_re
     again.steps = again.steps[:5]
     again.look(growing=False)
     assert told(again.steps) == told(follower.steps)
+
+
+@pytest.mark.parametrize("grow", [of_ms_swift, of_ray])
+def test_first_batches_are_judged_once_a_file(
+    grow: Callable[[Path], Growth], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, judged = Follower(ms_swift.IMPORTER, tmp_path), list[int]()
+    first = ms_swift._first
+    monkeypatch.setattr(ms_swift, "_first", lambda file: judged.append(file.stat().st_ino) or first(file))
+    for number, _ in enumerate(grow(tmp_path)):
+        if number > 2:
+            follower.look()
+    assert 2 < len(judged) < 12  # at each look until there are eight
+    seen, file = len(judged), tmp_path / ms_swift._NAME
+    file.with_name("new").write_bytes(file.read_bytes().replace(b"\n", b" \n"))
+    file.with_name("new").replace(file)
+    follower.look()
+    assert len(judged) == seen + 1  # which is another one
