@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers import lines, plain, responses
 from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, episode_group, told, without_trace
+from ratioscope.analysis.importers.plain import Plain, Record
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (
@@ -28,6 +29,8 @@ from ratioscope.analysis.importers.values import (
 )
 
 _NO_TRAINER = "verifiers samples and scores; it does not train."
+_KEYS_OF_RESULTS = ("prompt", "completion", "reward")
+_TEXTS = "results.jsonl holds texts and scores; verifiers 0.4 writes tokens and log-probabilities into traces.jsonl."
 _ONE_STEP = "An evaluation has no updates: all responses are one step."
 
 
@@ -115,29 +118,21 @@ def read(path: Path, reading: Reading) -> Iterator[Step]:
 # results.jsonl, up to version 0.3 -----------------------------------------------------------------------------------
 
 
-def _results_file(path: Path) -> Path | None:
-    folder = path if path.is_dir() else path.parent
-    file = folder / "results.jsonl"
-    metadata = config(folder / "metadata.json")
-    return file if file.is_file() and {"env_id", "model"} <= metadata.keys() else None
+def _results(file: Path, reading: Reading) -> Iterator[tuple[int, Record]]:
+    """The results, each with how the metadata beside them say that it was sampled."""
+    arguments = at(config(file.parent / "metadata.json"), "sampling_args") or {}
+    for line, row in plain.records(file, reading):
+        yield line, {**row, "sampling_args": arguments}
 
 
-def describe_results(path: Path) -> Description | None:
-    file = _results_file(path)
-    if file is None or not {"prompt", "completion", "reward"} <= first_object(file).keys():
-        return None
+def _told_of_results(_: Record, file: Path) -> Mapping[str, Any] | None:
     metadata = config(file.parent / "metadata.json")
-    text = "results.jsonl holds texts and scores; verifiers 0.4 writes tokens and log-probabilities into traces.jsonl."
-    return Description(
-        framework="verifiers",
-        format="results",
-        path=file,
-        version=str(at(metadata, "version_info", "vf_version") or ""),
-        steps=1,
-        missing=dict.fromkeys(("token_id", "logp_behavior"), text)
-        | dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _NO_TRAINER),
-        assumed=(_ONE_STEP, "Responses to one example are one group."),
-        manifest=known_values(
+    if not {"env_id", "model"} <= metadata.keys():
+        return None
+    return {
+        "path": file,
+        "version": str(at(metadata, "version_info", "vf_version") or ""),
+        "manifest": known_values(
             task=known_values(name=metadata.get("env_id")),
             model=known_values(path=metadata.get("model")),
             sampler=known_values(
@@ -146,49 +141,26 @@ def describe_results(path: Path) -> Description | None:
                 top_p=as_number(at(metadata, "sampling_args", "top_p")),
             ),
         ),
-    )
+    }
 
 
-def read_results(path: Path, reading: Reading) -> Iterator[Step]:
-    file = _results_file(path)
-    if file is None or reading.after >= 0 or reading.growing:
-        return
-    arguments = at(config(file.parent / "metadata.json"), "sampling_args") or {}
-    found, groups = list[Response](), Ordinals()
-    for line, row in lines.read(file, reading):
-        if "reward" not in row:
-            reading.bad(file, "a result without a reward", line)
-            continue
-        with reading.whole_line(file, line):
-            found.append(_result(groups, row, arguments))
-    if found:
-        yield responses.step(0, found)
-
-
-def _result(groups: Ordinals, row: Mapping[str, Any], arguments: Mapping[str, Any]) -> Response:
-    prompt, completion = _messages(row.get("prompt")), _messages(row.get("completion"))
+def _group_of_result(row: Record) -> str:
     example = row.get("example_id")
+    return str(example) if example is not None else transcript(_messages(row["prompt"]))
+
+
+def _result(row: Record, response: Response) -> None:
+    prompt, completion = _messages(row["prompt"]), _messages(row["completion"])
     sampled = [message for message in completion if message.get("role", "assistant") == "assistant"]
-    return responses.without_empty(
-        {
-            "group_id": groups.of(str(example) if example is not None else transcript(prompt)),
-            "prompt_id": example if isinstance(example, int) else None,
-            "prompt": transcript(prompt) if prompt else None,
-            "response": transcript(completion) if completion else None,
-            "reward": None if row.get("error") else as_number(row["reward"]),
-            **_parts(row),
-            "finish_reason": words_of(row.get("stop_condition")),
-            "truncated": row.get("is_truncated"),
-            "environment": row.get("task") if isinstance(row.get("task"), str) else None,
-            "temperature": as_number(arguments.get("temperature")),
-            "top_p": as_number(arguments.get("top_p")),
-            "n_turns": len(sampled) or None,
-            "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
-            "seconds_generating": _generating(row),
-        },
-        None,
-        _message_rows(prompt, completion),
-    )
+    response.sampled, response.messages = None, [*_message_rows(prompt, completion)]
+    response.row |= _parts(row) | {
+        "prompt": transcript(prompt) if prompt else None,
+        "response": transcript(completion) if completion else None,
+        "reward": None if row.get("error") else as_number(row["reward"]),
+        "n_turns": len(sampled) or None,
+        "n_tool_calls": sum(len(calls_of(message)) for message in sampled),
+        "seconds_generating": _generating(row),
+    }
 
 
 def _messages(written: Any) -> list[Mapping[str, Any]]:
@@ -230,13 +202,32 @@ IMPORTER = Importer(
     read,
     signs=(Sign("traces.jsonl", ("traces", "task"), says_enough=False),),
 )
-RESULTS = Importer(
+RESULTS = Plain(
     "verifiers-results",
     "verifiers: results of an evaluation (0.3 and before)",
-    describe_results,
-    read_results,
+    framework="verifiers",
+    format="results",
+    files=r"results\.jsonl",
+    keys=_KEYS_OF_RESULTS,
+    sequences=(
+        ("prompt_id", "example_id", lambda example: example if isinstance(example, int) else None),
+        ("finish_reason", "stop_condition", words_of),
+        ("truncated", "is_truncated", lambda cut: cut if isinstance(cut, bool) else None),
+        ("environment", "task", lambda task: task if isinstance(task, str) else None),
+        ("temperature", "sampling_args.temperature", as_number),
+        ("top_p", "sampling_args.top_p", as_number),
+    ),
+    read=_results,
+    group=_group_of_result,
+    also=_result,
+    missing={
+        **dict.fromkeys(("token_id", "logp_behavior"), _TEXTS),
+        **dict.fromkeys(("logp_current", "logp_new", "advantage", "entropy", "clipped"), _NO_TRAINER),
+    },
+    assumed=(_ONE_STEP, "Responses to one example are one group."),
+    told=_told_of_results,
     signs=(
         Sign("metadata.json", ("env_id", "model"), says_enough=False),
-        Sign("results.jsonl", ("prompt", "completion", "reward"), says_enough=False),
+        Sign("results.jsonl", _KEYS_OF_RESULTS, says_enough=False),
     ),
-)
+).importer

@@ -132,7 +132,7 @@ def imitated_results(folder: Path) -> None:
 def test_older_results_are_texts_and_scores(tmp_path: Path) -> None:
     imitated_results(tmp_path / "old")
     assert [importer.name for importer in IMPORTERS if importer.describe(tmp_path / "old")] == ["verifiers-results"]
-    described = verifiers.describe_results(tmp_path / "old")
+    described = verifiers.RESULTS.describe(tmp_path / "old")
     assert (
         described is not None and described.version == "0.3.1" and "traces.jsonl" in described.missing["logp_behavior"]
     )
