@@ -122,7 +122,7 @@ def _told(first: Record, _: Path) -> Mapping[str, Any]:
         missing["behavior_version"] = _NO_VERSION
     calls = list[Call]()
     with suppress(*SURPRISES):  # what is wrong with it is said where it is read
-        calls = _calls(trajectory)[1]
+        calls = _calls(trajectory, _exchanges(trajectory))[1]
     if all(call.sampled is None for call in calls):
         missing["token_id"] = _NO_IDS
     if all(call.logps is None for call in calls):
@@ -143,7 +143,8 @@ def _trajectory(record: Record, response: Response) -> None:
         response.drop(f"exception ({kind})")
         return
     trajectory = record.get("trajectory") or {}
-    rows, calls, asked = _calls(trajectory) if trajectory else ([], [], None)
+    exchanges = _exchanges(trajectory)
+    rows, calls, asked = _calls(trajectory, exchanges) if trajectory else ([], [], None)
     if not trajectory:
         rows = conversation(record["messages"])
         sampled = [
@@ -160,8 +161,8 @@ def _trajectory(record: Record, response: Response) -> None:
         response.row["response"] = rest[0]["content"] if len(rest) == 1 else plain_text(_texts(rest))
     response.row["n_tool_calls"] = sum(row["role"] == "tool" for row in rows) or None
     _put_versions(trajectory, response)
-    _put_exchanges([one for _, one in _exchanges(trajectory)], response)
-    finish = plain_text(_finish(trajectory))
+    _put_exchanges([one for _, one in exchanges], response)
+    finish = plain_text(_finish(trajectory, exchanges))
     response.row |= {"finish_reason": finish, "truncated": None if finish is None else finish in _CUT}
 
 
@@ -196,18 +197,22 @@ def _time(text: Any) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _exchanges(trajectory: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+_Exchanges = list[tuple[str, Mapping[str, Any]]]
+
+
+def _exchanges(trajectory: Mapping[str, Any]) -> _Exchanges:
     """Calls and their APIs, in the order in which they were made."""
-    found = [(api, one) for api in _ANSWERED for one in at_path(trajectory, f"exchanges.{api}") or []]
+    made = trajectory.get("exchanges") or {}
+    found = [(api, one) for api in _ANSWERED for one in made.get(api) or []]
     times = [_time(one.get("start_time")) for _, one in found]
     return [found[place] for place in sorted(range(len(found)), key=lambda place: (times[place] or _BEGIN, place))]
 
 
-def _calls(trajectory: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Call], int | None]:
+def _calls(trajectory: Mapping[str, Any], exchanges: _Exchanges) -> tuple[list[dict[str, Any]], list[Call], int | None]:
     """Messages, calls, and which message is the first that was sampled."""
     talk, calls = list[Any](), list[Call]()
     current, items = list[Any](), dict[Any, list[Any]]()
-    for api, one in _exchanges(trajectory):
+    for api, one in exchanges:
         request, response = one.get("request") or {}, one["response"]
         if api == "responses":
             known = items.get(request.get("previous_response_id"), []) + other_apis.items_of(request.get("input"))
@@ -298,9 +303,9 @@ _ANSWERED: dict[str, Callable[[Mapping[str, Any]], Iterator[tuple[Any, _Made | N
 }
 
 
-def _finish(trajectory: Mapping[str, Any]) -> Any:
+def _finish(trajectory: Mapping[str, Any], exchanges: _Exchanges) -> Any:
     """How the last answer ended, in the words of its API."""
-    ends = [at_path(one, _ENDS) for _, one in _exchanges(trajectory)]
+    ends = [at_path(one, _ENDS) for _, one in exchanges]
     ends += [one.get("finish_reason") for one in trajectory.get("messages_and_choices") or [] if _is_choice(one)]
     return ends[-1] if ends else None
 
