@@ -66,8 +66,9 @@ def logged_values(member: Member, metric: str, by: Axis) -> "pd.Series[float]":
     check_metric(metric)
     places = AXES[by](member)
     values = member.summary.values[metric].dropna()
-    values = values[values.index.isin(places.index)]
-    return pd.Series(values.to_numpy(), index=pd.Index(places.loc[values.index], name=AXIS_NAMES[by]))
+    where = places.index.get_indexer(values.index)
+    there = where >= 0
+    return pd.Series(values.to_numpy()[there], index=pd.Index(places.to_numpy()[where[there]], name=AXIS_NAMES[by]))
 
 
 def align(members: Iterable[Member], metric: str, by: Axis = "step") -> AlignedMetric:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from math import hypot, isfinite, sqrt
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtr, ndtri, stdtrit
 
-from ratioscope.analysis.compare.alignment import AXES, End, ends, logged_values
+from ratioscope.analysis.compare.alignment import AXES, End, logged_values
 from ratioscope.analysis.compare.grouping import Member, Setting
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval
@@ -101,13 +102,15 @@ class RunDifference:
         return Number(label, self.value, *self.interval, note).to_json() | {"p_value": p_value}
 
 
-def noise_of_runs(setting: Setting, metric: str, end: End) -> Noise:
+def noise_of_runs(setting: Setting, metric: str, end: End, by_seed: "pd.Series[float]") -> Noise:
     """How well the end of a setting's runs is known.
+
+    Args:
+        by_seed: what its seeds end with (`ends`).
 
     Raises:
         RatioscopeError: there is no such metric, or a run does not have the axis.
     """
-    by_seed = ends(setting, metric, end)
     members = [member for member in setting.members if len(logged_values(member, metric, end.by))]
     value = float(by_seed.mean()) if len(by_seed) else float("nan")
     if not np.isfinite(value):
@@ -174,7 +177,8 @@ def run_difference(a: Noise, b: Noise) -> RunDifference:
     if reason:
         return RunDifference(value, NO_INTERVAL, float("nan"), float("nan"), basis, reason)
     still = [replace(side, error=0.0) if side.prompts else side for side in (a, b)]
-    p_value, p_prompts = (2 * float(ndtr(-_excludes(*sides))) for sides in ((a, b), still))
+    p_value = 2 * float(ndtr(-_excludes(a, b)))
+    p_prompts = p_value if still == [a, b] else 2 * float(ndtr(-_excludes(*still)))
     return RunDifference(value, Interval(*_between(a, b, _Z)), p_value, p_prompts, basis)
 
 

@@ -206,7 +206,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         for place in places
     }
     values = [ends(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
-    noise = [noise_of_runs(setting, metric, end_of[place]) for place, setting in enumerate(settings)]
+    noise = [noise_of_runs(setting, metric, end_of[p], values[p]) for p, setting in enumerate(settings)]
     order = [place for places in of_task.values() for place in _best_first(places, values, orientation(metric))]
     blocks = _blocks(settings, named, order)
     pairs = [pair for block in blocks.values() for pair in combinations(block, 2)]

@@ -177,7 +177,8 @@ def level_of(summary: StepSummary, metric: str, window: int) -> "pd.Series[float
 
 def finite_values(summary: StepSummary, key: str) -> "pd.Series[float]":
     """The values that are numbers, by step."""
-    return summary.values[key].replace([np.inf, -np.inf], np.nan).dropna()
+    values = summary.values[key]
+    return values[np.isfinite(values)]
 
 
 def noise_of_mean(summary: StepSummary, metric: str, window: int = 1) -> float:

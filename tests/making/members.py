@@ -34,10 +34,8 @@ def member(
     """
     known = dict(curve) if isinstance(curve, Mapping) else dict(enumerate(curve))
     index = pd.Index(list(known), name="step", dtype="int64")
-    values = pd.DataFrame(np.nan, index=index, columns=[*COUNTS, *CATALOGUE])
-    values[list(COUNTS)] = 0.0
-    values["n_tokens"] = tokens
-    values[metric] = list(known.values())
+    unlogged: dict[str, Any] = dict.fromkeys(COUNTS, 0.0) | dict.fromkeys(CATALOGUE, np.nan)
+    values = pd.DataFrame(unlogged | {"n_tokens": tokens, metric: list(known.values())}, index=index)
     steps = pd.DataFrame(index=index)
     if seconds is not None:
         steps["wall_time"] = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.asarray(seconds), unit="s")

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import expit
 
 from ratioscope.analysis.compare import Member, Rank, Setting, chosen_metric, grouped_settings, standing, standing_words
-from ratioscope.analysis.compare.alignment import common_end
+from ratioscope.analysis.compare.alignment import common_end, ends
 from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.standing import letters_of
 from ratioscope.analysis.compare.tasks import tasks
@@ -85,7 +85,8 @@ def test_the_interval_is_newcombes_and_the_p_value_agrees_with_it() -> None:
 def test_what_swings_from_one_evaluation_to_the_next_is_noise() -> None:
     curves = [0.4] * 16, [0.3, 0.5, 0.4, 0.3, 0.5, 0.4, 0.3, 0.5] * 2
     groups = [replace(setting("a", []), members=(member(curve, task={"evaluation_prompts": 400}),)) for curve in curves]
-    quiet, loud = (noise_of_runs(group, "eval_accuracy", common_end(groups, "eval_accuracy")) for group in groups)
+    end = common_end(groups, "eval_accuracy")
+    quiet, loud = (noise_of_runs(group, "eval_accuracy", end, ends(group, "eval_accuracy", end)) for group in groups)
     assert loud.value == pytest.approx(0.4)
     assert tuple(quiet.interval) == pytest.approx(tuple(stats.binomtest(160, 400).proportion_ci(method="wilson")))
     swing = stats.t.ppf(0.975, 4) * np.sqrt((np.var(curves[1][-5:], ddof=1) - 0.24 / 400) / 5)
