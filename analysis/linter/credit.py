@@ -45,7 +45,8 @@ _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
 def responses_with_advantage(evidence: LogEvidence) -> pd.DataFrame:
     """One row for each response that the loss has seen: its largest advantage, the range, and what it earned.
 
-    Columns: step, seq_id, group_id, prompt_id, rank, reward, n_tokens, grouped, advantage, low, high, n_rows, constant.
+    Columns: step, seq_id, group_id, prompt_id, rank, reward, n_tokens, grouped, advantage, low, high, n_rows, constant,
+    and group, the number of the prompt group and its step.
     """
 
     def made() -> pd.DataFrame:
@@ -61,6 +62,7 @@ def responses_with_advantage(evidence: LogEvidence) -> pd.DataFrame:
             """
         )
         found["constant"] = found["high"] - found["low"] <= _SAME * (1 + found["advantage"].abs())
+        found["group"] = found.groupby(["step", "group_id"]).ngroup()
         return found
 
     return evidence.once("responses with their advantages", made)
@@ -133,7 +135,7 @@ def advantage_by_prompt(evidence: LogEvidence) -> MarkReading | None:
 def advantage_by_place_in_group(evidence: LogEvidence) -> MarkReading | None:
     """The first responses of all groups are compared with each other, the second ones with each other, and so on."""
     rows = _whole(evidence)
-    place = rows.groupby(["step", "group_id"]).cumcount()
+    place = rows.groupby("group").cumcount()
     clause = "the reward and the place in the group give the advantage"
     return _straight(rows.assign(place=place), ["step", "place"], clause)
 
@@ -217,15 +219,13 @@ def _compares(evidence: LogEvidence) -> bool | None:
 
 def _of_group(rows: pd.DataFrame, name: str) -> "pd.Series[float]":
     """A column less its mean in the group."""
-    return rows[name] - rows[name].groupby([rows["step"], rows["group_id"]]).transform("mean")
+    return rows[name] - rows[name].groupby(rows["group"]).transform("mean")
 
 
 def _formulas(rows: pd.DataFrame) -> list[NDArray[np.float64]]:
     """What the usual kinds make of the rewards of a group, (n_responses,) each."""
-    keys = [rows["step"], rows["group_id"]]
-    centred, of = _of_group(rows, "reward"), rows["reward"].groupby(keys)
-    n = of.transform("size")
-    population = (centred**2).groupby(keys).transform("mean") ** 0.5
+    centred, n = _of_group(rows, "reward"), rows["reward"].groupby(rows["group"]).transform("size")
+    population = (centred**2).groupby(rows["group"]).transform("mean") ** 0.5
     scales = (pd.Series(1.0, rows.index), population, population * (n / (n - 1).clip(lower=1)) ** 0.5, (n - 1) / n)
     return [np.where(scale > _SAME, centred / scale.clip(lower=_SAME), 0.0) for scale in scales]
 
@@ -235,9 +235,8 @@ def advantage_unlike_the_reward(evidence: LogEvidence) -> MarkReading | None:
     """Inside groups the advantage does not go with the reward, in neither direction."""
     rows = _scored(evidence)
     rows = rows[rows["grouped"]]
-    keys = [rows["step"], rows["group_id"]]
     r, a = _of_group(rows, "reward"), _of_group(rows, "advantage")
-    sums = pd.DataFrame({"ra": r * a, "rr": r * r, "aa": a * a}).groupby(keys).sum()
+    sums = pd.DataFrame({"ra": r * a, "rr": r * r, "aa": a * a}).groupby(rows["group"]).sum()
     sums = sums[(sums["rr"] > _SAME) & (sums["aa"] > _SAME)]
     if len(sums) < _FEWEST_GROUPS:
         return None
@@ -328,11 +327,12 @@ def advantage_follows_length(evidence: LogEvidence) -> MarkReading | None:
 
 def _hidden_term(evidence: LogEvidence, terms: pd.DataFrame, words: str) -> MarkReading | None:
     groups = _equal_groups(evidence)
-    rows = _whole(evidence).merge(groups.loc[groups["credited"], ["step", "group_id"]], on=["step", "group_id"])
-    rows = rows.merge(terms, on=["step", "seq_id"])
-    keys = [rows["step"], rows["group_id"]]
+    credited = groups.loc[groups["credited"], ["step", "group_id"]]
+    if len(credited) < _FEWEST_GROUPS:
+        return None
+    rows = _whole(evidence).merge(credited, on=["step", "group_id"]).merge(terms, on=["step", "seq_id"])
     a, x = _of_group(rows, "advantage"), _of_group(rows, "term")
-    sums = pd.DataFrame({"ax": a * x, "aa": a * a, "xx": x * x}).groupby(keys).sum()
+    sums = pd.DataFrame({"ax": a * x, "aa": a * a, "xx": x * x}).groupby(rows["group"]).sum()
     sums = sums[(sums["aa"] > _SAME**2) & (sums["xx"] > _SAME**2)]
     if len(sums) < _FEWEST_GROUPS:
         return None

@@ -230,7 +230,7 @@ class LogEvidence(Evidence):
 
     def total(self, column: str) -> int:
         """Sum of a count over all steps."""
-        return self.once(f"total of {column}", lambda: int(self.groups[column].sum()))
+        return self.once(f"total of {column}", lambda: int(self.groups[column].to_numpy().sum()))
 
     def shares(self, parts: Sequence[LeftOut]) -> list[float]:
         """Of each part, the share of the tokens that it leaves out beyond the parts before it."""

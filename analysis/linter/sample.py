@@ -9,10 +9,13 @@ draws the same token with just that probability (`Collisions`).
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from ratioscope.analysis.what_if.tokens import starts_of
 
 Floats = NDArray[np.float64]
 Series = pd.Series
@@ -105,9 +108,7 @@ class Sample:
     @cached_property
     def path(self) -> NDArray[np.uint64]:
         """A number for the tokens before this one in the response, (n_rows,)."""
-        mixed = (self.rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) + np.uint64(1)) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        mixed = (self.token.view(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
         mixed *= self.rows["position"].to_numpy(dtype=np.int64).view(np.uint64) * np.uint64(2) + np.uint64(
             0xBF58476D1CE4E5B9
@@ -133,32 +134,48 @@ class Sample:
         frame = pd.DataFrame(dict(enumerate(keys)))
         return frame.groupby(list(frame), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)
 
-    def _shared(self, column: str) -> pd.DataFrame:
-        """A column's size, min, max and mean by state and token."""
-        found = pd.DataFrame(
-            {"state": self.state_of(column), "token": self.rows["token_id"].to_numpy(), "x": self.column(column)}
-        )
-        found = found[np.isfinite(found["x"]) & self.follows_all]
-        return found.groupby(["state", "token"], sort=False)["x"].agg(["size", "min", "max", "mean"])
+    @cached_property
+    def token(self) -> NDArray[np.int64]:
+        """token_id, which has to be known, (n_rows,)."""
+        return self.rows["token_id"].to_numpy(dtype=np.int64)
+
+    @cached_property
+    def _by_version_state(self) -> NDArray[np.intp]:
+        return np.lexsort((self.token, self.version_state))
+
+    @cached_property
+    def _by_state(self) -> NDArray[np.intp]:
+        return np.lexsort((self.token, self.state))
+
+    def _shared(self, column: str) -> "_Shared":
+        """A column by state and token."""
+        rows = self._by_version_state if column in SAMPLER else self._by_state
+        x = self.column(column)
+        rows = rows[(np.isfinite(x) & self.follows_all)[rows]]
+        state, x = self.state_of(column)[rows], x[rows]
+        starts = starts_of(state, self.token[rows])
+        sizes = np.diff(starts, append=len(rows))
+        lowest, highest = np.minimum.reduceat(x, starts), np.maximum.reduceat(x, starts)
+        return _Shared(state[starts], sizes > 1, lowest, highest, np.add.reduceat(x, starts) / sizes)
 
     def restless(self, column: str) -> float:
         """Share of the repeated, uncertain tokens of a state whose values differ at all; NaN for a few."""
         tokens = self._shared(column)
-        repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
-        return _share(repeated["max"] - repeated["min"] > ROUNDING)
+        return _share((tokens.highest - tokens.lowest)[tokens.unsure_again] > ROUNDING)
 
     def drawn(self, column: str) -> Drawn:
         """What a column says inside the states that several responses share."""
         tokens = self._shared(column)
-        repeated = tokens[(tokens["size"] > 1) & (tokens["min"] < -SAME_VALUE)]
-        apart, unsure = repeated["max"] - repeated["min"], -np.expm1(repeated["min"])
-        noise = float(np.clip(_TIMES_MEDIAN * (apart / unsure).median(), _NOISY_VALUE, _LARGEST_NOISE))
-        varying = _share(apart > np.maximum(SAME_VALUE * (1 + repeated["min"].abs()), noise * unsure))
-        states = tokens.groupby("state")
-        several = states.size() > 1
-        spread = (states["max"].max() - states["min"].min())[several]
-        blind = _share(spread[states["min"].min()[several] < -SAME_VALUE] < 1e-5)
-        mass = np.exp(tokens["mean"]).groupby("state").sum()[several]
+        least, most = tokens.lowest[tokens.unsure_again], tokens.highest[tokens.unsure_again]
+        apart, unsure = most - least, -np.expm1(least)
+        typical = float(np.median(apart / unsure)) if len(apart) else np.nan
+        noise = float(np.clip(_TIMES_MEDIAN * typical, _NOISY_VALUE, _LARGEST_NOISE))
+        varying = _share(apart > np.maximum(SAME_VALUE * (1 + np.abs(least)), noise * unsure))
+        states = starts_of(tokens.state)
+        several = np.diff(states, append=len(tokens.state)) > 1
+        lowest, highest = np.minimum.reduceat(tokens.lowest, states), np.maximum.reduceat(tokens.highest, states)
+        blind = _share((highest - lowest)[several & (lowest < -SAME_VALUE)] < 1e-5)
+        mass = np.add.reduceat(np.exp(tokens.mean), states)[several]
         return Drawn(varying, blind, _share(mass > MOST_MASS))
 
     def collisions(self, column: str, keep: NDArray[np.bool_]) -> Collisions:
@@ -166,9 +183,12 @@ class Sample:
         with np.errstate(over="ignore"):
             p = np.exp(self.column(column))
         keep = keep & np.isfinite(p) & self.follows_all
-        found = pd.DataFrame({"state": self.version_state, "token": self.rows["token_id"].to_numpy()})[keep]
-        n = found.groupby("state", sort=False)["token"].transform("size").to_numpy()
-        same = found.groupby(["state", "token"], sort=False)["token"].transform("size").to_numpy()
+        rows = self._by_version_state[keep[self._by_version_state]]
+        n, same = np.empty((2, len(self)), dtype=np.int64)
+        for counts, keys in ((n, (self.version_state[rows],)), (same, (self.version_state[rows], self.token[rows]))):
+            sizes = np.diff(starts_of(*keys), append=len(rows))
+            counts[rows] = np.repeat(sizes, sizes)
+        n, same = n[keep], same[keep]
         shared = n > 1
         excess = (same[shared] - 1) / (n[shared] - 1) - p[keep][shared]
         return Collisions(
@@ -187,5 +207,21 @@ class Sample:
         return float(total.sum() / n.sum() / error) if error > 0 else float("nan")
 
 
-def _share(found: "pd.Series[bool]") -> float:
+class _Shared(NamedTuple):
+    """A column by state and token, in the order of both, (n_tokens_of_states,) each."""
+
+    state: NDArray[np.int64]
+    repeated: NDArray[np.bool_]
+    """Whether several responses have the token there."""
+    lowest: Floats
+    highest: Floats
+    mean: Floats
+
+    @property
+    def unsure_again(self) -> NDArray[np.bool_]:
+        """Repeated, and not nearly certain."""
+        return self.repeated & (self.lowest < -SAME_VALUE)
+
+
+def _share(found: NDArray[np.bool_]) -> float:
     return float(found.mean()) if len(found) >= _FEWEST else float("nan")

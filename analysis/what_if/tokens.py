@@ -271,17 +271,23 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
     )
 
 
-def starts_of(keys: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each run of equal keys begins."""
-    return np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
+def starts_of(*keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each run of rows with equal keys begins."""
+    return np.flatnonzero(_begins(keys))
 
 
 def _numbered(*keys: NDArray[Any]) -> NDArray[np.int64]:
     """0, 1, 2, ... for each run of equal keys in sorted rows."""
-    changed = np.zeros(len(keys[0]), dtype=np.int64)
+    return np.cumsum(_begins(keys)) - 1
+
+
+def _begins(keys: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Whether a row differs from the one before it, (n_rows,)."""
+    begins = np.zeros(len(keys[0]), dtype=bool)
+    begins[:1] = True
     for key in keys:
-        changed[1:] |= key[1:] != key[:-1]
-    return np.cumsum(changed)
+        begins[1:] |= key[1:] != key[:-1]
+    return begins
 
 
 def _is_sorted(keys: Sequence[NDArray[Any]]) -> bool:
