@@ -22,6 +22,7 @@ from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.what_if.tokens import starts_of
 from ratioscope.errors import RatioscopeError
 
 # 1 - p: strata in which tokens are alike.
@@ -314,8 +315,13 @@ def _labels(dimension: Divided, levels: "pd.Index") -> tuple[str, ...]:
 
 def _folds(codes: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
     """0 or 1 for each token: the groups that a level is seen in, divided alternately."""
-    pairs = pd.DataFrame({"code": codes, "group": group}).drop_duplicates()
-    pairs["fold"] = pairs.groupby("code").cumcount() % 2
-    # A group is on one side, whatever levels it has: that of its first.
-    side = pairs.groupby("group")["fold"].first()
-    return side.reindex(group).to_numpy().astype(np.int64)
+    first = np.sort(np.unique(codes * (group.max() + 1) + group, return_index=True)[1])
+    code, of = codes[first], group[first]
+    order = np.argsort(code, kind="stable")
+    starts = starts_of(code[order])
+    fold = np.empty(len(first), dtype=np.int64)
+    fold[order] = (np.arange(len(first)) - np.repeat(starts, np.diff(starts, append=len(first)))) % 2
+    # A group is on one side, whatever levels it has: that of its first, which is the last to be written.
+    side = np.empty(group.max() + 1, dtype=np.int64)
+    side[of[::-1]] = fold[::-1]
+    return side[group]
