@@ -44,7 +44,7 @@ def _room(known: dict[Hashable, _Value], key: Hashable, most: int) -> dict[Hasha
 
 
 class _Once:
-    """A value that whoever comes first computes, and the others wait for."""
+    """A value that the first who asks for it computes, and the others wait for."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -29,7 +29,7 @@ from ratioscope.analysis.linter import CHECKS
 from ratioscope.analysis.linter.verdict import counted_outcomes
 from ratioscope.analysis.overview import sentences as overview
 from ratioscope.analysis.overview.verdict import run_verdict
-from ratioscope.analysis.ratios.distributions import survivals
+from ratioscope.analysis.ratios.distributions import moments, survivals
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.analysis.variance import failure_mode
@@ -252,7 +252,8 @@ def test_findings_have_names_for_people_and_tails_one_statement() -> None:
     for tails in found.values():
         figure = survival_curve(tails, MODES["light"])
         drawn = [str(note.text) for note in figure.layout.annotations if "k̂" in str(note.text)]
-        assert len(drawn) == 2 and all(words in tails.answer for words in drawn)
+        assert drawn == [f"k̂ = {tail.khat:.2f}" for tail in (tails.upper, tails.lower)]
+        assert all(moments(tail.khat or 0, tails.n) in tails.answer for tail in (tails.upper, tails.lower))
 
 
 def test_bias_on_its_page_counts_the_steps_that_drift_and_overview_count() -> None:
