@@ -92,8 +92,10 @@ def rank_words(found: Standing) -> dict[int, str]:
         Rank.BEST: best_word(found.metric).lower(), Rank.ALIKE: f"within {margin_words(found.metric)}",
         Rank.UNDECIDED: "within noise", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
     }  # fmt: skip
+    fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
         row.place: f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
+        f"{', collapsed' * (row.place in fell)}"
         for group in found.groups
         for row in group.rows
         if row.rank
@@ -108,11 +110,12 @@ def _worse(found: Standing) -> str:
 
 def _leaders(found: Standing) -> list[str]:
     """The best of each schedule: of few a sentence each, of more as far as there is room in one."""
-    best = [(group.rows[0], under(group.schedule)) for group in found.ranked if isfinite(group.rows[0].value)]
-    told = [f"{first.name} ({_value(found.metric, first.value)}) {where}" for first, where in best]
+    known = [group for group in found.ranked if isfinite(group.rows[0].value)]
+    best = [f"{group.rows[0].name} ({_value(found.metric, group.rows[0].value)})" for group in known]
     if len(found.ranked) <= _MOST_LINES:
-        return [f"{best_word(found.metric)} {where}: {first.name} ({_value(found.metric, first.value)})."
-                for first, where in best]  # fmt: skip
+        return [f"{best_word(found.metric)} {under(group.schedule)}: {leads}{_tied(group)}."
+                for group, leads in zip(known, best, strict=True)]  # fmt: skip
+    told = [f"{leads} {under(group.schedule)}" for group, leads in zip(known, best, strict=True)]
     for most in range(len(told), 0, -1):
         more = len(found.ranked) - most
         end = f"; {more} more schedule{'s' * (more > 1)} below" if more else ""
@@ -120,6 +123,13 @@ def _leaders(found: Standing) -> list[str]:
         if len(sentence.split()) <= _MOST_WORDS:
             return [sentence]
     return [f"{best_word(found.metric)} of each schedule: below."]
+
+
+def _tied(group: SettingGroup) -> str:
+    """With whom its best is tied; "" where it is alone."""
+    if len(group.tied) == 1:
+        return f", tied with {group.tied[0].name}"
+    return f", tied with {len(group.tied)} others" if group.tied else ""
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:

@@ -96,14 +96,13 @@ def blamed(subject: Subject) -> tuple[Blamed, ...]:
 
 
 def first_lines(subject: Subject) -> list[Piece]:
-    """Below the answer: where it comes from, where it sits, what to set, and its number by the framework's name."""
+    """Below the answer: what it does, where it comes from, what to set, where it sits, its number as it is logged."""
     found, signs, settings = facts(subject), like(subject), blamed(subject)
-    lines = {"Effect:": sentences.beside_the_update(found), "Logged as:": as_logged(subject)}
+    lines = {"Effect:": sentences.beside_the_update(found)}
     if signs is not None and not found.broken:
         there = signs.like is not Like.NOTHING
-        lines = {
+        lines |= {
             "Cause:": sentences.cause(found, signs, settings, subject.opened.remarks) if there else "",
-            "Where:": sentences.sits_mostly(subject.opened.remarks) if there else "",
             "What to set:": sentences.what_to_set(
                 found,
                 signs,
@@ -112,7 +111,9 @@ def first_lines(subject: Subject) -> list[Piece]:
                 subject.opened.remarks,
                 next((one for one in subject.opened.findings if one.rule == engine_differs.name), None),
             ),
-        } | lines
+            "Where:": sentences.sits_mostly(subject.opened.remarks) if there else "",
+        }
+    lines["Logged as:"] = as_logged(subject)
     return [Paragraph(text, lead=lead) for lead, text in lines.items() if text]
 
 

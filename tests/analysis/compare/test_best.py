@@ -98,7 +98,8 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
     assert more.sentences == (
-        "Best under sync_interval = 20: a (50%).", "Best offline: b (60%).", "Best under sync_offset = 3: a (50%).",
+        "Best under sync_interval = 20: a (50%).", "Best offline: b (60%).",
+        "Best under sync_offset = 3: a (50%), tied with b.",
     )  # fmt: skip
     many = _told([*groups, *(each for n in (3, 4, 5) for each in _of({"a": [0.5], "b": [0.5]}, f"sync_offset = {n}"))])[
         1
