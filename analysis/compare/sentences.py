@@ -94,8 +94,9 @@ def rank_words(found: Standing) -> dict[int, str]:
     }  # fmt: skip
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
-        f"{', collapsed' * (row.place in fell)}"
+        row.place: "collapsed"
+        if row.place in fell and row.rank is Rank.WORSE
+        else f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
         for group in found.groups
         for row in group.rows
         if row.rank
@@ -210,7 +211,7 @@ def _fall(collapse: Collapse, metric: str) -> str:
     """From the best to the end; of another metric than the one that is compared, by its name."""
     what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
     levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
-    return f"{what}{' → '.join(levels)}, low since step {collapse.since}"
+    return f"{what}{' → '.join(levels)}, since step {collapse.since}"
 
 
 def _caveat(found: Standing) -> str:

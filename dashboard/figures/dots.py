@@ -55,7 +55,7 @@ def dot_plot(
     words = {at: base.plotly_text(called.get(row.place, "")) for at, row in places}
     ends = {
         at: (metric_value(metric, row.value, *row.interval),
-             "" if row.rank is Rank.WORSE and words[at] == words.get(at - 1) else words[at],
+             "" if row.rank is Rank.WORSE and words[at] in _above(words, at) else words[at],
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip
@@ -112,6 +112,11 @@ def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
     """Names at an axis, heads in bold; tables have all of long ones."""
     texts = map(base.plotly_text, cut_apart([name for name, _ in named], longest))
     return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
+
+
+def _above(words: Mapping[int, str], at: int) -> set[str]:
+    """What is said in the rows above, up to the head of their schedule."""
+    return {words[at - 1], *_above(words, at - 1)} if at - 1 in words else set()
 
 
 def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:

@@ -40,7 +40,7 @@ def _marks(comparison: Comparison) -> str:
     found, words = comparison.standing, comparison.words
     told = [f"Bars: {words.basis}."] if words.basis else []
     if any(row.rank is not None for row in found.rows):
-        told.append(f"Right: against the best{' of the schedule' if len(found.ranked) > 1 else ''} (dashed).")
+        told.append(f"Dashed: the best{' of the schedule' if len(found.ranked) > 1 else ''}.")
     return " ".join(told)
 
 

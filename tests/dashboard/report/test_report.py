@@ -217,13 +217,13 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
 def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Report) -> None:
     sentences = [sentence for _, sentence in pair.verdict]
     assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Lower in these runs: reinforce (8.2%)."]
-    fallen = "Collapsed (lost 25% or more of its best): reinforce 49% → 8.2%, low since step 15. One seed each"
+    fallen = "Collapsed (lost 25% or more of its best): reinforce 49% → 8.2%, since step 15. One seed each"
     assert sentences[2].startswith(fallen)
     assert len(sentences) == 3
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
     dots = next(pair.charts)
     assert dots.key == "dots" and pair.sections[0].blocks[0] == dots
-    assert isinstance(dots.data, pd.DataFrame) and list(dots.data["to the best"]) == ["best", "lower, collapsed"]
+    assert isinstance(dots.data, pd.DataFrame) and list(dots.data["to the best"]) == ["best", "collapsed"]
     assert [section.group for section in pair.sections if section.group] == [
         name
         for name in ("sync_interval20-grpo-lr0.0003-seed0", "sync_interval20-reinforce-lr0.0003-seed0")
