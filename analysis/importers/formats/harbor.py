@@ -17,6 +17,7 @@ from ratioscope.analysis.importers.source import Reading, Sign
 from ratioscope.analysis.importers.values import as_number, as_part, content_text, transcript, words_of
 
 _KEYS = ("agent_info", "task_name", "trial_name")
+_CALLED = "subagent_trajectory_ref"
 _TRAJECTORY = "trajectory.json"
 _ROLES = {"agent": "assistant", "system": "system", "user": "user"}
 _REWARDS = "verifier_result.rewards"
@@ -82,8 +83,8 @@ class _Files:
         """Those that it called with the model that it has itself, and those that they called."""
         model = at_path(trajectory, "agent.model_name")
         called = [one for one in trajectory.get("subagent_trajectories") or () if isinstance(one, Mapping)]
-        for reference in at_path(trajectory, "steps[*].observation.results[*].subagent_trajectory_ref[*]") or ():
-            called += self.chain(_name(reference.get("trajectory_path")))
+        for path in at_path(trajectory, f"steps[*].observation.results[*].{_CALLED}[*].trajectory_path") or ():
+            called += self.chain(_name(path))
         for one in called:
             if model is None or at_path(one, "agent.model_name") in (None, model):
                 yield one
@@ -203,7 +204,7 @@ def _conversation(
                 begins = False
             names = {call.get("tool_call_id"): call.get("function_name") for call in step.get("tool_calls") or ()}
             for result in at_path(step, "observation.results") or ():
-                if result.get("content") is None and result.get("subagent_trajectory_ref"):
+                if result.get("content") is None and result.get(_CALLED):
                     continue  # it says no more than where theirs are
                 tool = plain_text(names.get(result.get("source_call_id")))
                 content = content_text(result.get("content"))

@@ -222,3 +222,9 @@ def test_what_subagents_sampled_comes_behind(tmp_path: Path) -> None:
 
     changed(job / "files__c" / "agent" / "trajectory.json", elsewhere)
     assert steps_of(harbor.IMPORTER, job)[0].sequences["n_turns"] == [4]
+
+    def nowhere(one: dict[str, Any]) -> None:
+        one["steps"][2]["observation"]["results"][0]["subagent_trajectory_ref"] = ["a text", 3, None]
+
+    changed(job / "files__c" / "agent" / "trajectory.json", nowhere)  # what names no file hides nothing else
+    assert steps_of(harbor.IMPORTER, job)[0].sequences["n_turns"] == [4]
