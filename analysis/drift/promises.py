@@ -10,7 +10,7 @@ from math import isnan, nan
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
+from scipy.special import bdtrc
 
 from ratioscope.analysis.drift.bounds import allowed_distance, trust_region_exponent
 from ratioscope.analysis.drift.certificate import ABOVE, VACUOUS, Certificate
@@ -138,7 +138,7 @@ def held_out_sentence(found: Certificate) -> str:
     else:
         text = f"{of}, an improvement is certified in {whole.above} of {_steps(whole.n)}: the 95% interval of "
         text += f"{what} is above 0."
-        if binomtest(whole.above, whole.n, _BY_CHANCE, alternative="greater").pvalue > 1 - LEVEL:
+        if bdtrc(whole.above - 1, whole.n, _BY_CHANCE) > 1 - LEVEL:  # so many or more
             text += f" That is no more than chance gives where nothing is gained: {percent(_BY_CHANCE)} of the steps."
     doubted = int(((terms["gain_low"] > 0) & (terms["gain_doubted"] > 0)).sum())
     if doubted:

@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import kaleido
-
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.formats import escape, quote
 from ratioscope.dashboard.report.chromium import required_chromium
@@ -30,6 +28,8 @@ def images(report: Report) -> dict[str, bytes]:
     Raises:
         RatioscopeError: there is no Chromium.
     """
+    import kaleido  # here: few starts of the app need what it imports
+
     # Plotly's own way to images looks the browser up under this name.
     os.environ.setdefault("BROWSER_PATH", required_chromium("Images of the figures"))
     charts = list(report.charts)
