@@ -36,6 +36,12 @@ def _resolved(file: TableFile) -> Path:
     return file.path.resolve()
 
 
+@lru_cache(maxsize=100_000)
+def _as_listed_before(file: TableFile) -> TableFile:
+    """One object a file: each state of a run that is written lists all that there are."""
+    return file
+
+
 def listed_files(folder: Path) -> tuple[list[TableFile], list[str]]:
     """The files of a table, by their names, and one sentence for each that has another name."""
     files: list[TableFile] = []
@@ -51,7 +57,7 @@ def listed_files(folder: Path) -> tuple[list[TableFile], list[str]]:
         if not entry.is_file:
             continue
         if name is not None:
-            files.append(TableFile(entry.path, name, entry.size, entry.modified_ns))
+            files.append(_as_listed_before(TableFile(entry.path, name, entry.size, entry.modified_ns)))
         elif entry.name.endswith(".parquet"):
             problems.append(f"{entry.path}: left out, its name is not first-last-w<writer>.parquet.")
     return files, problems
