@@ -197,12 +197,10 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     (leading, *_), others = causes[0], sum(map(len, causes)) - 1
     known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
     looked = len(suspects(Family.FALL, evidence)) - 1
-    fits = (
-        f"{others} of {looked} other causes fit{'s' * (others == 1)}, too"
-        if others
-        else f"none of {looked} other causes fits"
-    )
-    return f"{len(leading.speaking)} of {known} signs are there; {fits}."
+    fits = f"{others} of {looked} other causes fit{'s' * (others == 1)}, too" if others else "no other cause fits"
+    seen = len(leading.speaking)
+    signs = f"all {known} signs are" if seen == known > 1 else f"{seen} of {known} signs {'are' if seen > 1 else 'is'}"
+    return f"{capital(signs)} there; {fits}."
 
 
 def _only(keys: Mapping[str, Shift]) -> str:

@@ -185,10 +185,8 @@ def what_to_set(
         return ""
     found, settings = _found(facts, like, remarks), " and ".join(each.remedy for each in blamed)
     if facts.verdict is EngineVerdict.DOES_NOT:
-        size = facts.effects[0]
-        said = f"Nothing: the mismatch is {_rounded(size.value / size.limit)} of its limit."
         more = found.do if found else f"To remove it: {settings}." if settings else ""
-        return f"{said} {more}".strip()
+        return f"Nothing. {more}" if more else ""
     if found is None and settings:
         return f"{settings}."
     removing = next((one for one in advice if one.against is like.like), None)
@@ -247,7 +245,7 @@ def over_the_steps(facts: EngineFacts) -> str:
     if abs(facts.trend) > 0.5:
         return f"The mismatch {'rises' if facts.trend > 0 else 'falls'} over the run."
     if facts.n_known >= LEAST:
-        return "The mismatch has no lasting change."
+        return "The mismatch shows no trend."
     if facts.fresh_only and facts.n_known < facts.n_steps:
         return "Dots: steps on data of the policy's own version, which alone show the mismatch."
     return f"The mismatch is {tv_text(facts.mean)} on average."

@@ -70,11 +70,6 @@ class Drop:
         return f"After step {self.good_step}; below {below} since step {self.steps[0]}"
 
     @property
-    def low_words(self) -> str:
-        """What its low values are: "accuracy below 62%"."""
-        return f"{LEVEL_WORDS[self.metric]} below {rounded_level(self.limit, share=CATALOGUE[self.metric].share)}"
-
-    @property
     def change(self) -> str:
         """From where to where: "accuracy 80 → 27%"."""
         return f"{LEVEL_WORDS[self.metric]} {level_change(self.good, self.last, share=CATALOGUE[self.metric].share)}"

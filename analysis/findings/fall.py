@@ -93,11 +93,6 @@ class Fall:
         return f"{below} {share} since step {self.found}"
 
     @property
-    def low_words(self) -> str:
-        """What its low values are: "accuracy below 37%"."""
-        return f"{self._named} below {rounded_level(self.limit, share=self._share)}"
-
-    @property
     def _named(self) -> str:
         of_steps = f" (means of {self.window} steps)" if self.window > 1 else ""
         return f"{LEVEL_WORDS[self.metric]}{of_steps}"

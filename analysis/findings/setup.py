@@ -173,7 +173,7 @@ class Setup:
         """What takes the weight off the largest ratios, for this loss and these data. Sentences."""
         first = f"{self.truncate}." if self.truncate else ""
         if self.weighted is False:
-            return f"{self.fresher(facts)} This loss does not multiply by the ratio: it need not be truncated.".strip()
+            return f"{self.fresher(facts)} This loss multiplies by no ratio: nothing to truncate.".strip()
         if not first:
             first = f"{self.bounded_words.strip()} It need not be truncated further."
         return f"{first} {self.fresher(facts)}".strip()

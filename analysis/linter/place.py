@@ -75,7 +75,7 @@ class Place:
     @property
     def clause(self) -> str:
         """The part with what it holds."""
-        shares = f"token probability explains {percent(self.expected)}; {percent(self.held_of_log)} of |log ρ|"
+        shares = f"{percent(self.expected)} expected from token probability; {percent(self.held_of_log)} of |log ρ|"
         return f"{percent(self.held)} of the mismatch is in {self.words} ({shares})"
 
 

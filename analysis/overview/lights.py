@@ -21,12 +21,12 @@ from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Concern, Facts, facts_of
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite_values, setback_of
-from ratioscope.analysis.findings.finding import Finding, Severity
+from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, number, rounded_level
 from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
-from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
+from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown, outcomes
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -227,9 +227,7 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
-    # Of a distance those steps are counted that are above the limit by more than their noise.
-    sure = " beyond noise" if first.metric in (facts.staleness.key, facts.update.key) else ""
-    where = f"{sure} {in_steps(len(first.steps), facts)}" if first.steps else ""
+    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
@@ -252,4 +250,6 @@ def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:
     counts = counted_outcomes(remarks)
     if not remarks or mostly_unknown(remarks):
         return LightState.UNKNOWN, f"{capital(counts)}." if remarks else "No check has run."
-    return LightState.TRUSTED, f"{capital(counts.partition(',')[0])}."
+    ends = list(outcomes(remarks).values())
+    ran = len(ends) - ends.count(Outcome.NOT_CHECKED)
+    return LightState.TRUSTED, f"{f'{ran} of' if ran < len(ends) else 'All'} {len(ends)} checks ran, none failed."

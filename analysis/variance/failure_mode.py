@@ -148,9 +148,9 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
         )
     # A value that rests on its largest ratio is no example.
     sure = hidden & known["chi2_seq_trusted"]
-    most = f"most so in step {known.loc[sure, 'chi2_seq'].idxmax()}" if sure.any() else "all rest on the largest ratio"
+    most = f"most so in step {known.loc[sure, 'chi2_seq'].idxmax()}" if sure.any() else "each rests on one ratio"
     return (
-        f"In {int(hidden.sum())} of {len(known)} steps a total variation of at most {near:g} hides a χ² of whole "
+        f"In {int(hidden.sum())} of {len(known)} steps total variation up to {near:g} hides a χ² of whole "
         f"responses above {far:g}; {most}."
     )
 

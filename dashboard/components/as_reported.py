@@ -5,11 +5,13 @@ from collections.abc import Collection
 import pandas as pd
 import streamlit as st
 
+from ratioscope.analysis.findings.words import some
 from ratioscope.analysis.frameworks import DIALECTS
 from ratioscope.analysis.frameworks.naming import written_by
 from ratioscope.analysis.frameworks.translation import Translation
 from ratioscope.analysis.frameworks.writing import agreement_sentence
 from ratioscope.dashboard.components.blocks import computed, draw, say
+from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.whole_rows import whole_rows
 from ratioscope.dashboard.sections import frameworks
 from ratioscope.dashboard.sections.model import cell_text
@@ -24,7 +26,7 @@ def as_reported(page: Page, subject: Subject) -> None:
     if not (page.reported and subject.log.has_tokens):
         return
     named = st.query_params.get(_PARAMETER, "") in map(_title, DIALECTS)
-    with st.expander(frameworks.PAGE.title, expanded=named, key="as-reported", on_change="rerun") as door:
+    with fold("as-reported", frameworks.PAGE.title, some(map(_title, DIALECTS), most=3), opened=named) as door:
         if door.open:
             _content(subject, page.reported)
 

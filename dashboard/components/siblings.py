@@ -6,7 +6,6 @@ from math import inf
 import streamlit as st
 
 from ratioscope.analysis.compare.siblings import SEED, Sibling, short_settings, siblings
-from ratioscope.analysis.findings.fall import LEVEL_WORDS
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
 from ratioscope.analysis.overview.tried import Ended, tried
 from ratioscope.analysis.runs.store import Listed
@@ -65,7 +64,7 @@ class SiblingResults:
             here = known.get(self.run_id, Headline())
             read = [sibling for sibling in self.changed if sibling.run_id in known]
             best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:ACROSS]
-            self._head(_told(here, len(read), len(self.changed)))
+            self._head(_told(len(read), len(self.changed)))
             shown, names = [known[sibling.run_id] for sibling in best], short_settings(best)
             scale = _scale([here, *shown])
             with st.container(key="sibling-tiles"):
@@ -99,13 +98,12 @@ def _place(headline: Headline, metric: str) -> float:
     return -headline.level_last
 
 
-def _told(here: Headline, read: int, n: int) -> str:
-    """Which ones are shown, and what their numbers are: of those that have been read the best."""
+def _told(read: int, n: int) -> str:
+    """Which ones are shown: of those that have been read the best."""
     if not read:
-        return ": being read."
+        return ": being read"
     shown = f", {ACROSS} of {read}" if read > ACROSS else ""
-    level = LEVEL_WORDS.get(here.level_metric, "level")
-    return f"{shown}{', read so far' if read < n else ''}: last {level} (grey: this run)."
+    return f"{shown}{', read so far' if read < n else ''} (grey: this run)"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

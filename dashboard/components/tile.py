@@ -1,5 +1,6 @@
 """A metric tile: words and symbol, the median of the chosen steps, the worst one, a sparkline."""
 
+import re
 from collections.abc import Sequence
 from math import inf
 
@@ -20,6 +21,7 @@ from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
 ACROSS = 4
+_LAYOUT = re.compile(r"\\mathrm|[{}_]")
 _WIDTH, _HEIGHT, _TALL = 200, 26, 44  # of sparklines, in their own units: they are as wide as their tile
 
 
@@ -41,7 +43,8 @@ def metric_tile(summary: StepSummary, key: str, *, live: bool = False) -> None:
     """One bordered tile; says in place why a value is undefined or unreliable, and of a live run the last value."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
-    symbol = f" ${metric.symbol}$" if len(metric.label) + len(metric.symbol) < 30 else ""  # a tile is narrow
+    says_more = not {*_LAYOUT.sub("", metric.symbol)} <= {*metric.label}  # KL_{k3} says no more than "KL k3"
+    symbol = f" ${metric.symbol}$" if says_more and len(metric.label) + len(metric.symbol) < 30 else ""  # it is narrow
     if not len(series):
         value, beside = "–", text_of(summary.last_note(key))
     elif len(series) == 1:

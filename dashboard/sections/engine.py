@@ -131,7 +131,7 @@ def parts(subject: Subject) -> list[Piece]:
     order = [cause for cause in Cause if cause in of]
     series = {cause: of[cause] for cause in order}
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
-    title = f"{capital(listed([figures.word(cause) for cause in order]))}, step by step"
+    title = capital(listed([figures.word(cause) for cause in order]))
     said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
     return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]

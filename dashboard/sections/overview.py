@@ -8,7 +8,7 @@ from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.diagnosis.why import mark_words, no_sign, speaking, why
 from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import STALENESS
-from ratioscope.analysis.findings.fall import Fall, finite_values
+from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, finite_values
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.overview.verdict import level_low
 from ratioscope.catalogue import CATALOGUE
@@ -54,7 +54,7 @@ def told(subject: Subject) -> list[Chart]:
     if not drawn:
         return []
     keys = [key for panel in drawn for key in panel.keys]
-    marked = low.low_words if low else rule_words(verdict.lead.rule) if verdict.lead else ""
+    marked = f"low {LEVEL_WORDS[low.metric]}" if low else rule_words(verdict.lead.rule) if verdict.lead else ""
     finding = verdict.lead
     if finding and isinstance(low, Fall) and low.window == 1:  # all values that are so low, not only those of the fall
         values = finite_values(subject.opened.summary, low.metric).loc[low.best_step :]

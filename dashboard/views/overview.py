@@ -5,6 +5,7 @@ from collections.abc import Container
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.rule import rule_words
+from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import WHAT, Verdict
 from ratioscope.dashboard import theme
@@ -43,7 +44,7 @@ def render() -> None:
             if verdict.lead:
                 _tiles(subject)
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", "Causes", "their signs") as door:
+    with fold("causes", f"{len(CAUSES)} causes", "against their signs") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers:

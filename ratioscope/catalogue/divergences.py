@@ -208,7 +208,7 @@ ENTRIES = (
     ),
     Metric(
         key="kl_k1",
-        short="k1",
+        short="KL k1",
         title="KL, estimator k1",
         symbol=r"\mathrm{KL}_{k1}",
         formula=r"\mathrm{mean}\,(-\ell),\ \ell=\log\rho_k",
@@ -223,7 +223,7 @@ ENTRIES = (
     ),
     Metric(
         key="kl_k2",
-        short="k2",
+        short="KL k2",
         title="KL, estimator k2",
         symbol=r"\mathrm{KL}_{k2}",
         formula=r"\mathrm{mean}\,\ell^2/2",
@@ -239,7 +239,7 @@ ENTRIES = (
     ),
     Metric(
         key="kl_k3",
-        short="k3",
+        short="KL k3",
         title="KL, estimator k3",
         symbol=r"\mathrm{KL}_{k3}",
         formula=r"\mathrm{mean}\,(e^{\ell}-1-\ell)",

@@ -31,7 +31,7 @@ def test_the_server_that_differs_is_found(tmp_path: Path) -> None:
     assert found.smallest.share_of_tokens == pytest.approx(0.25)
     assert found.smallest.share_expected == pytest.approx(0.25, abs=0.05)
     remarks = lint(open_run(tmp_path / "run"))
-    assert "of the mismatch is in server server-b (token probability explains 2" in sits(remarks)
+    assert "of the mismatch is in server server-b (2" in sits(remarks)
     for dimension in {holding.dimension for holding in found.holdings}:
         shares = found.of(dimension)[["share_of_tokens", "share_of_distance"]].sum()
         assert shares.to_numpy() == pytest.approx([1, 1])
