@@ -128,6 +128,7 @@ class Reader {
     values.forEach((value, field) => {
       if (value === "") return
       const pair = document.createElement("div")
+      pair.classList.toggle("wide", String(value).length > 14)
       pair.append(element("dt", this.data.fields[field]), element("dd", value))
       list.append(pair)
     })
