@@ -17,6 +17,8 @@ from ratioscope.analysis.diagnosis.log import log_is_broken
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.regime import variance_dominates
 from ratioscope.analysis.diagnosis.rule import RULES, FindingRule, rule_words
+from ratioscope.analysis.diagnosis.staleness import staleness_is_high
+from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Concern, Facts, facts_of
@@ -227,9 +229,11 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
+    # Of a distance those steps are counted that are above the limit by more than their noise.
+    sure = "clearly " if first.rule in (staleness_is_high.name, update_is_large.name) else ""
     where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
-    return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
+    return f"{capital(sure + rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
 
 def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:

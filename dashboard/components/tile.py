@@ -21,7 +21,7 @@ from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
 ACROSS = 4
-_LAYOUT = re.compile(r"\\mathrm|[{}_]")
+_LAYOUT = re.compile(r"\\mathrm|[{}_|,\s]")
 _WIDTH, _HEIGHT, _TALL = 200, 26, 44  # of sparklines, in their own units: they are as wide as their tile
 
 
@@ -43,7 +43,8 @@ def metric_tile(summary: StepSummary, key: str, *, live: bool = False) -> None:
     """One bordered tile; says in place why a value is undefined or unreliable, and of a live run the last value."""
     metric = CATALOGUE[key]
     series = summary.values[key].dropna()
-    says_more = not {*_LAYOUT.sub("", metric.symbol)} <= {*metric.label}  # KL_{k3} says no more than "KL k3"
+    # KL_{k3} says no more than "KL k3".
+    says_more = not {*_LAYOUT.sub("", metric.symbol).casefold()} <= {*metric.label.casefold()}
     symbol = f" ${metric.symbol}$" if says_more and len(metric.label) + len(metric.symbol) < 30 else ""  # it is narrow
     if not len(series):
         value, beside = "–", text_of(summary.last_note(key))

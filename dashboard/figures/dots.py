@@ -34,7 +34,7 @@ def dot_plot(
 
     Args:
         called: how settings stand to that best, by their places (`rank_words`); said in each row, of
-            the worse ones in the first.
+            the worse ones in the first, and a ditto in the others.
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
@@ -55,7 +55,7 @@ def dot_plot(
     words = {at: base.plotly_text(called.get(row.place, "")) for at, row in places}
     ends = {
         at: (metric_value(metric, row.value, *row.interval),
-             "" if row.rank is Rank.WORSE and words[at] in _above(words, at) else words[at],
+             "″" if row.rank is Rank.WORSE and words[at] in _above(words, at) else words[at],
              mode.text if row.rank is Rank.BEST else mode.muted)
         for at, row in places
     }  # fmt: skip
