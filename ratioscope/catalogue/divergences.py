@@ -232,7 +232,7 @@ ENTRIES = (
         reading="Accurate near on-policy only.",
         unit="nats",
         better="lower",
-        colour="sky",
+        colour="violet",
         spread="group_spread_kl",
         mean=Mean(LOG_RHO * LOG_RHO, factor=0.5),
         lowest=0.0,

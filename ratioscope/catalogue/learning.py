@@ -43,7 +43,7 @@ ENTRIES = (
         source="S3 eq. 8",
         reading="Under one-sided gates: tokens with negative advantage that are already less likely than when sampled.",
         share=True,
-        colour="sky",
+        colour="violet",
         over=SIDE,
         mean=Mean(column("clip_side") < 0),
     ),
