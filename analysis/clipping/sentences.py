@@ -50,11 +50,11 @@ def clipping_headline(summary: StepSummary, unclipped: str = "") -> str:
             f"{text}; the ratios to the sampler go from {number(low)} to {number(high)}." if low <= high else f"{text}."
         )
     low, high = summary.values["clip_fraction_low"].mean(), summary.values["clip_fraction_high"].mean()
-    text = f"The loss clipped {percent(clipped.mean())} of the tokens on average and {percent(clipped.max())} in step "
+    text = f"The loss clipped {percent(clipped.mean())} of the tokens, {percent(clipped.max())} in step "
     text += str(clipped.idxmax())
     if low + high > 0:
         side = "below the lower bound" if low > high else "above the upper bound"
-        text += f"; {percent(max(low, high) / (low + high))} of the clipped ones were {side}"
+        text += f"; {percent(max(low, high) / (low + high))} of these {side}"
     text += "."
     period = sync_period(summary.values["version_lag"])
     if period:
@@ -63,6 +63,6 @@ def clipping_headline(summary: StepSummary, unclipped: str = "") -> str:
         fresh, stale = clipped[lag <= 0.25 * oldest], clipped[lag >= 0.75 * oldest]
         noise = _STANDARD_ERRORS * np.sqrt(fresh.var() / len(fresh) + stale.var() / len(stale))
         rises = "rises" if stale.mean() - fresh.mean() > noise else "does not clearly rise"
-        text += f" Clipping {rises} between weight syncs (every {period} updates): "
-        text += f"{percent(fresh.mean())} on fresh data, {percent(stale.mean())} on the stalest."
+        text += f" Between weight syncs clipping {rises}: "
+        text += f"{percent(fresh.mean())} on fresh data, {percent(stale.mean())} on the oldest."
     return text

@@ -47,9 +47,14 @@ def drift_headline(facts: Facts) -> str:
     level = facts.staleness
     if not level.n_known:
         return f"Staleness is unknown: {facts.unknown}."
-    missing = [] if facts.engine_in_ratios else what_is_missing(facts)[:1]
-    missing += [] if facts.updates_logged else [NO_UPDATE]
+    missing = _missing_first(facts)
     return f"{_against_the_limit(facts)}. {as_sentence('; '.join(filter(None, (largest_part(facts), *missing))))}"
+
+
+def _missing_first(facts: Facts) -> list[str]:
+    """What the log leaves open that the headline says."""
+    missing = [] if facts.engine_in_ratios else what_is_missing(facts)[:1]
+    return missing if facts.updates_logged else [*missing, NO_UPDATE]
 
 
 def _against_the_limit(facts: Facts) -> str:
@@ -97,9 +102,10 @@ def _direct(facts: Facts) -> list[str]:
 
 
 def path_beside(facts: Facts) -> str:
-    """What a path says beside its parts, which the headline has named: why, what is missing, and the direct way."""
-    told = [as_sentence(clause) for clause in (why_not_age(facts), *what_is_missing(facts)) if clause]
-    return " ".join([*told, *_direct(facts)])
+    """What a path says beside its parts and the direct way, which its picture has: why, and what is missing that the
+    headline does not name; "" for nothing."""
+    missing = [clause for clause in what_is_missing(facts) if clause not in _missing_first(facts)]
+    return " ".join(as_sentence(clause) for clause in (why_not_age(facts), *missing) if clause)
 
 
 def of_pairs(facts: Facts, frame: pd.DataFrame) -> Facts:

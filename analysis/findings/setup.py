@@ -190,7 +190,7 @@ class Setup:
             )
         if self.level == "sequence":
             return "Weights of whole responses are affordable here; token-level ones with a clip have less variance."
-        return "Token-level importance sampling with a clip is reasonable here, and it is what this loss does."
+        return "This loss does what is reasonable: token-level importance sampling with a clip."
 
 
 UNKNOWN = Setup()

@@ -8,9 +8,7 @@ from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.runs.left_out import LeftOut
 
 _PATH = "the path from the sampler to the new policy"
-_RECOMPUTED = (
-    "the sampler's own log-probs are not logged and the training engine's stand for them, without the engine's part"
-)
+_RECOMPUTED = "the sampler's own log-probs are not logged: the trainer's stand for them, without the engine's part"
 _NOT_RECOMPUTED = "the sampling version is not recomputed in this log, so engine and age cannot be separated"
 
 NO_UPDATE = "no log-prob of the new policy can be used, so the update is unknown"

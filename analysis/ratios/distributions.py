@@ -76,13 +76,13 @@ class Survival:
         if not self.n:
             return f"No ratio in these steps: {self.reason}."
         lost = percent(self.far_below) if self.far_below else "none"
-        lost += f" of the ratios {'are' if self.far_below else 'is'} below {1 / FAR:g}"
+        lost += f" {'are' if self.far_below else 'is'} below {1 / FAR:g}"
         lost += f", {self.n_zero} are 0" if self.n_zero else ""
         beyond = f" {self.n_infinite} ratios are infinite." if self.n_infinite else ""
         upper, lower = (_verdict(tail, self.n) for tail in (self.upper, self.lower))
         if upper == lower:
             return f"Both tails: {upper}; {lost}.{beyond}"
-        return f"Upper tail: {upper}. Lower tail, of 1/ratio: {lower}; {lost}.{beyond}"
+        return f"Upper tail: {upper}. Lower tail (1/ratio): {lower}; {lost}.{beyond}"
 
 
 def _verdict(tail: DrawnTail, n: int) -> str:

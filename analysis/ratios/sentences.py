@@ -46,8 +46,8 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
     elif len(heavy) < limits.step_share * steps:
         text = (
             f"The tail index is {limit:g} or more in {len(high)} of {steps} steps and reaches {largest}, but its "
-            f"weight is small. The top 1% of the tokens hold {percent(top[high.index].median())} of Σρ² there. There "
-            "is nothing to truncate."
+            f"weight is small: the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ² there. Nothing "
+            "to truncate."
         )
     else:
         marks = summary.values.index.isin(heavy.index)

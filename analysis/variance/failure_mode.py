@@ -58,9 +58,7 @@ def answer(facts: Facts, setup: Setup = UNKNOWN) -> FailureModeAnswer:
     is_open = found.concern is Concern.NEITHER and bool(doubts) and setup.weighted is not False
     remedy = found.remedy
     if is_open and setup.truncate and facts.variance_is_open:
-        remedy += (
-            f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}; it adds little bias here."
-        )
+        remedy += f" Until the variance is known: {setup.truncate[:1].lower()}{setup.truncate[1:]}."
     sentence = _cannot_tell(facts, doubts[0]) if is_open else _what_matters(facts, setup)
     return FailureModeAnswer(sentence, " ".join([found.origin, *doubts]), remedy, found.source, found.numbers)
 
@@ -91,10 +89,7 @@ def _what_matters(facts: Facts, setup: Setup) -> str:
 
 def _doubted_chi2(facts: Facts) -> str:
     if facts.variance_is_open:
-        return (
-            f"In {facts.n_open_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on the largest ratio and "
-            "may be above its limit. Such samples mostly underestimate it."
-        )
+        return f"In {facts.n_open_chi2} of {facts.n_chi2} steps the χ² of whole responses rests on one ratio."
     if facts.concern is Concern.NEITHER or facts.n_doubtful_chi2 <= facts.n_chi2 / 2:
         return ""
     return (
@@ -148,10 +143,11 @@ def blind_spot_sentence(points: pd.DataFrame, limits: Limits = Limits()) -> str:
         )
     # A value that rests on its largest ratio is no example.
     sure = hidden & known["chi2_seq_trusted"]
-    most = f"most so in step {known.loc[sure, 'chi2_seq'].idxmax()}" if sure.any() else "each rests on one ratio"
+    most = f", most so in step {known.loc[sure, 'chi2_seq'].idxmax()}" if sure.any() else ""
+    hides = "hides" if most else "may hide"
     return (
-        f"In {int(hidden.sum())} of {len(known)} steps total variation up to {near:g} hides a χ² of whole "
-        f"responses above {far:g}; {most}."
+        f"In {int(hidden.sum())} of {len(known)} steps total variation up to {near:g} {hides} a χ² of whole "
+        f"responses above {far:g}{most}."
     )
 
 

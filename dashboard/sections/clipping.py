@@ -47,7 +47,7 @@ def logged(subject: Subject) -> list[Chart]:
             title="Clipped, by bound", unit="share of tokens", height=280, takeaway=answer(subject),
         ),
         over_steps_chart(
-            subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of tokens of that sign",
+            subject, signs, key="signs", title="Clipped, by sign of the advantage", unit="share of that sign",
             height=280, takeaway=course(summary, *signs),
         ),
         left,
@@ -109,7 +109,7 @@ PAGE = Page(
         *(key for key in CATALOGUE if key.startswith("clip_")), "gate_mean", "effective_token_fraction",
         "zero_advantage_group_fraction",
     },
-    tiles=("clip_fraction", "clip_fraction_positive", "clip_fraction_negative", "effective_token_fraction"),
+    tiles=("clip_fraction", "effective_token_fraction"),
     without=lambda subject: ("effective_token_fraction",) if subject.cannot_clip else (),  # a curve of what-if
     parts=[
         # Where nothing can be clipped, this is what the page is for.

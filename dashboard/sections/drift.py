@@ -78,7 +78,8 @@ def pictures(subject: Subject) -> Iterator[Piece]:
     assert isinstance(drawn, Chart)
     same = subject.window(_TOKENS).steps == (facts.first, facts.last)
     yield drawn
-    yield Paragraph((sentences.path_beside(facts) if same else "") or drawn.takeaway, small=True)
+    if said := sentences.path_beside(facts) if same else drawn.takeaway:
+        yield Paragraph(said, small=True)
 
 
 def path_numbers(subject: Subject, of: tuple[PairLevel, Aggregation]) -> Iterator[Piece]:
@@ -193,7 +194,7 @@ def path(subject: Subject, of: tuple[PairLevel, Aggregation] = _OF_TOKENS) -> li
     """
     window, (level, aggregation) = subject.window(_TOKENS), of
     frame = subject.compute(measure_pairs, *window.steps, level=level, aggregation=aggregation)
-    title = f"behavior → current → new, {window.words}; numbers and widths are total variations"
+    title = f"behavior → current → new, {window.words}; widths are total variations"
     facts = subject.opened.facts(window.steps)
     facts_of = facts if of == _OF_TOKENS else sentences.of_pairs(facts, frame)
     words = next(words for words, known in LEVELS.items() if known == of)

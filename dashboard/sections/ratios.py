@@ -280,10 +280,10 @@ PAGE = Page(
     reported={*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
     height=340,
     caption="below",
-    tiles=("khat_token", "ess_token", "ess_seq"),
+    tiles=("ess_token", "ess_seq"),
     parts=[
         Part(
-            "fan", lambda _, pair: f"Quantiles of {pair} over the steps",
+            "fan", lambda _, pair: f"Quantiles of {pair}",
             lambda subject, pair: where_they_are(subject, pair)[1:],
             partial(_between, low="ratio_p01", high="ratio_p99"),
             when=_has_ratios, metrics=QUANTILES, height=340, caption="below",

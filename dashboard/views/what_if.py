@@ -143,9 +143,7 @@ def _place(opened: Opened) -> TokensPlace:
                 label_visibility="collapsed",
             )
             place = all_of if chosen == "all" else latest
-        st.caption(
-            f"On the tokens of {place.window.words}: {count(place.n_tokens)}. The logged tokens stay as they are."
-        )
+        st.caption(f"On {count(place.n_tokens)} tokens of {place.window.words}.")
     return place
 
 
