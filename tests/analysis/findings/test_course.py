@@ -8,7 +8,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis.collapse import reward_has_collapsed
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
-from ratioscope.analysis.findings.course import change, course, learning, turning_points
+from ratioscope.analysis.findings.course import change, course, learning, level_trend, turning_points
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.findings.fall import fall_of, find_fall, own_noise
@@ -106,6 +106,21 @@ def test_evaluation_accuracy_has_the_interval_of_its_prompts() -> None:
 def test_a_number_of_prompts_that_is_none_is_not_used(count: object) -> None:
     manifest = run_of(COLLAPSED).manifest
     assert type(manifest)(name="other", task={"evaluation_prompts": count}).evaluation_prompts == 0
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_a_trend_is_clear_from_three_standard_errors_on(way: int) -> None:
+    """Of a third's mean against another's; against the first value, of one that is learned at once."""
+    sd, third = 0.02, 4
+    later, at_once = np.repeat([0.0, 1.0], [6, 6]), np.repeat([0.0, 1.0], [1, 11])
+    for shape, error in ((later, sd * np.sqrt(2 / third)), (at_once, sd * np.sqrt(1 + 1 / third))):
+        for errors in (2.95, 3.05):
+            series = accuracy([*(0.5 + way * errors * error * shape)])
+            values = pd.DataFrame({"eval_accuracy": series})
+            summary = StepSummary(values, values - 1.96 * sd, values + 1.96 * sd, {}, pd.DataFrame())
+            trend = level_trend(summary)
+            clear = errors > 3 and (way > 0 or shape is later)
+            assert trend is not None and trend.clear == (("rose" if way > 0 else "fell") if clear else "")
 
 
 def test_not_logged_and_undefined_are_told_apart() -> None:
