@@ -4,7 +4,7 @@ from math import inf, nan
 
 import pytest
 
-from ratioscope.analysis.findings.numbers import bracketed, number, percent
+from ratioscope.analysis.findings.numbers import bracketed, level_change, number, percent, rounded_level
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,11 @@ def test_a_share_is_never_rounded_to_none_or_all() -> None:
     shares = {0.0: "0%", 1e-6: "<0.1%", 0.001: "0.1%", 0.3333: "33.3%", 0.5: "50%", 0.99999: ">99.9%", 1.0: "100%"}
     assert {share: percent(share) for share in shares} == shares
     assert percent(nan) == "–"
+
+
+def test_a_level_in_a_headline_has_a_decimal_where_that_tells_it_apart() -> None:
+    assert [rounded_level(share, share=True) for share in (0.0, 0.004, 0.01, 0.664)] == ["0%", "0.4%", "1%", "66%"]
+    assert rounded_level(0.664, share=False) == "0.664"
+    for before, after, said in ((0.8, 0.27, "80 → 27%"), (0.801, 0.804, "80.1 → 80.4%"), (0.664, 0.664, "66 → 66%")):
+        assert level_change(before, after, share=True) == said
+    assert level_change(0.8, 0.27, share=False) == "0.8 → 0.27"

@@ -20,6 +20,14 @@ def test_fresher_data_by_the_settings_that_there_are() -> None:
     of_trl = fresher(trl, source={"framework": "TRL"})
     assert of_trl == "Make fewer updates of a generation (steps_per_generation 4, num_iterations 2 now)."
     assert "sync_" not in fresher({"sync_interval": 20}, source={"framework": "verl"})
+    for given, said in (
+        ({}, "Find out why batches wait"),
+        ({"mixture": [0]}, "Find out why batches wait"),
+        ({"mixture": [0, 4]}, "Mix fewer or newer versions."),
+        ({"actors": 2}, "Let the actors take new weights more often, or shorten their queue."),
+        ({"sync_offset": 1}, "Lower sync_offset (1 now)."),
+    ):
+        assert fresher({"sync_interval": 1, "sync_offset": 0} | given).startswith(said)
 
 
 def parts(passes: int, **chosen: str) -> Setup:
