@@ -266,6 +266,20 @@ def test_what_was_not_given_has_no_key_and_a_reason(name: str) -> None:
     assert all(name in found.notes[key].text and found.notes[key].kind is Kind.NOT_LOGGED for key in NEEDED[name])
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "key", "reason"),
+    [
+        ("logp_current", -inf, "ess_token", "every ratio is 0"),
+        ("entropy", nan, "entropy", "no finite entropy"),
+        ("advantage", 1.0, "clip_fraction_negative", "no token with negative advantage"),
+    ],
+)
+def test_what_is_undefined_says_why(name: str, value: float, key: str, reason: str) -> None:
+    given = padded()
+    found = batch_metrics(**given | {name: torch.full_like(given[name], value)})
+    assert key not in found and found.notes[key] == Note(Kind.UNDEFINED, reason)
+
+
 def test_either_clip_tensor_gives_the_clip_fraction() -> None:
     expected = batch_metrics(**padded())["clip_fraction"]
     for name in ("clipped", "clip_side"):

@@ -38,7 +38,7 @@ def some_steps(count: int, seed: int = 0) -> list[Step]:
 
 def test_what_is_recorded_comes_back_equal(tmp_path: Path) -> None:
     steps = some_steps(3)
-    folder = write_run(tmp_path / "run", steps)
+    folder = write_run(tmp_path / "a room that is not there yet" / "run", steps)
     for name in ("tokens", "sequences"):
         found = table(folder, name)
         for step in steps:

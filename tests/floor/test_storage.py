@@ -225,6 +225,23 @@ def test_an_endpoint_may_stand_in_a_profile(storage: Storage, monkeypatch: pytes
     assert storage.requests["list"] == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "region"),
+    [
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-1"),
+        ({"AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-2"),
+        ({}, "us-east-1"),
+    ],
+)
+def test_a_region_that_is_set_is_used(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], region: str
+) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert client("s3://bucket")[0].region == region
+
+
 def test_folders_of_a_storage_that_lists_objects_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As pyarrow does of gs://: nothing is said of a folder, in whatever way is asked."""
     names = ("bucket/runs/a/run.json", "bucket/runs/a/tokens/1.parquet", "bucket/runs/b/deep/er/run.json")
