@@ -94,6 +94,7 @@ def test_summarize_prints_what_is_asked_for(ratioscope: Ratioscope, gallery: Pat
         ("lag", "(version_lag)"),
         ("importance sampling", "ratio_mean"), ("off-policy", "ratio_mean"), ("epsilon_stale", "usable ratio from 1"),
         ("engine mismatch", "engine_mismatch (finding)"), ("pg_clipfrac", "actor/pg_clipfrac"), ("GRPO", "grpo"),
+        ("bare_reward", "\nNeeds: "),
     ],
 )  # fmt: skip
 def test_explain_takes_the_names_that_people_use(ratioscope: Ratioscope, asked: str, told: str) -> None:

@@ -105,6 +105,16 @@ def test_the_plain_form_and_the_mean_ratio_change_nothing() -> None:
     assert regime_of(summary) == regime_of(summary_of(**QUIET))
 
 
+def test_a_mean_ratio_is_truncated_below_1_beyond_noise_and_rounding_in_most_steps() -> None:
+    limits = Limits()
+    z, trifle = -1.1 * limits.mean_ratio_z, 1.1 * limits.mean_ratio_trifle
+    cases = ((3, z, trifle, True), (2, z, trifle, False), (5, z / 1.2, trifle, False), (5, z, trifle / 1.2, False))
+    for n_steps, of_noise, below, truncated in cases:
+        summary = summary_of(**QUIET, ratio_mean=1.0, ratio_mean_z=0.0)
+        summary.values.loc[: n_steps - 1, ["ratio_mean", "ratio_mean_z"]] = 1 - below, of_noise
+        assert facts_of(summary).truncated is truncated
+
+
 def test_a_single_wild_step_is_not_a_regime() -> None:
     summary = summary_of(**QUIET)
     summary.values.loc[2, ["s_k_bounded", "u_k", "log1p_chi2_seq"]] = 1e6
