@@ -26,9 +26,9 @@ from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.masks import has_penalty
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
-from ratioscope.analysis.what_if.judging import decide, weighted
+from ratioscope.analysis.what_if.judging import multiplier
 from ratioscope.analysis.what_if.rule import own_rule, takes_several_passes
-from ratioscope.analysis.what_if.tokens import tokens_of
+from ratioscope.analysis.what_if.tokens import rows_of
 from ratioscope.rules.gates import GATES, GateKind
 from ratioscope.rules.parameters import Judged
 
@@ -107,10 +107,8 @@ def _made(evidence: LogEvidence) -> _Applied | None:
         columns |= {"logp_behavior": rows["logp_sampled"].to_numpy(), "logp_gate": rows["logp_gate"].to_numpy()}
         if rows["version_lag"].notna().all():
             columns["version_lag"] = rows["version_lag"].to_numpy()
-        tokens = tokens_of(columns)
-        value = (weighted(rule, tokens).weight * decide(rule, tokens).value).numpy()
         with np.errstate(divide="ignore"):
-            factor = np.log(value)
+            factor = np.log(multiplier(rule, rows_of(columns)))
     with np.errstate(divide="ignore", invalid="ignore"):
         alone = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float))
     there = np.isfinite(alone) & np.isfinite(factor)

@@ -9,8 +9,9 @@ import numpy as np
 from ratioscope.analysis.what_if.permitted import permitted_drift, why_unbounded
 from ratioscope.analysis.what_if.rule import STOPPING, Rule
 from ratioscope.analysis.what_if.tokens import Tokens, Weighted, gated, masked
-from ratioscope.rules.filters import FILTERS
+from ratioscope.rules.filters import FILTERS, Rows
 from ratioscope.rules.gates import Gate
+from ratioscope.rules.ratios import LEVELS, LogRatios
 from ratioscope.rules.weights import WEIGHTS
 from ratioscope.tails import Array
 from ratioscope.tensors import Tensor, torch
@@ -33,10 +34,31 @@ class JudgedBlock(NamedTuple):
 
 def decide(rule: Rule, tokens: Tokens) -> Gate:
     """The gate or filter of a rule, on every token."""
+    return _gate(rule, tokens.rows, lambda level: tokens.level(level).ratios)
+
+
+def multiplier(rule: Rule, rows: Rows) -> Array:
+    """What a rule multiplies every token's advantage with, weight x gate, (n_tokens,), of rows that are NumPy arrays:
+    without PyTorch, which takes longer to be there than a small log to be read."""
+
+    @cache
+    def at(level: str) -> LogRatios:
+        return LEVELS[level].of(rows.ratios, rows.sequence)
+
+    with np.errstate(all="ignore"):  # ratios that overflow, or are none
+        return np.asarray(_weight(rule, rows, at) * _gate(rule, rows, at).value)
+
+
+def _gate(rule: Rule, rows: Rows, at: Callable[[str], LogRatios]) -> Gate:
     stop = STOPPING[rule.gate].function
     if rule.gate in FILTERS:
-        return stop(tokens.rows, **rule.gate_parameters)
-    return stop(tokens.level(rule.gate_level).ratios, tokens.advantage, **rule.gate_parameters)
+        return stop(rows, **rule.gate_parameters)
+    return stop(at(rule.gate_level), rows.advantage, **rule.gate_parameters)
+
+
+def _weight(rule: Rule, rows: Rows, at: Callable[[str], LogRatios]) -> Tensor:
+    weight = WEIGHTS[rule.weight].function
+    return weight(at(rule.weight_level), rows.advantage, rows.sequence, **rule.weight_parameters)
 
 
 def judge_tokens(rule: Rule, tokens: Tokens, wanted: Set[str] | None = None) -> JudgedBlock:
@@ -61,7 +83,7 @@ def weighted(rule: Rule, tokens: Tokens) -> Weighted:
     if key in tokens.weighted:
         return tokens.weighted[key]
     level = tokens.level(rule.weight_level)
-    full = WEIGHTS[rule.weight].function(level.ratios, tokens.advantage, tokens.sequence, **rule.weight_parameters)
+    full = _weight(rule, tokens.rows, lambda _: level.ratios)
     weight = masked(full, tokens.signal)
     found = Weighted(weight, torch.equal(full, level.rho), tokens.sum_by_group(weight * tokens.size))
     if not rule.weight_parameters:

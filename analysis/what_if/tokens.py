@@ -271,6 +271,14 @@ def tokens_of(columns: Mapping[str, Any], fraction: float = 1.0, without_gate: i
     )
 
 
+def rows_of(columns: Mapping[str, Any]) -> Rows:
+    """What rules look at, as NumPy arrays: of the columns that `tokens_of` takes, sorted already."""
+    gate, current, behavior = (columns[name] for name in ("logp_gate", "logp_current", "logp_behavior"))
+    sequence: Any = _numbered(columns["step"], columns["group_id"], columns["seq_id"])
+    ratios = LogRatios(log_ratio(gate, behavior), log_ratio(current, behavior))
+    return Rows(ratios, columns["advantage"], sequence, behavior, columns.get("version_lag"))
+
+
 def starts_of(*keys: NDArray[Any]) -> NDArray[np.int64]:
     """Where each run of rows with equal keys begins."""
     return np.flatnonzero(_begins(keys))

@@ -13,7 +13,7 @@ from ratioscope.errors import RatioscopeError
 from ratioscope.rules.gates import Gate, difference, hard, one_side
 from ratioscope.rules.parameters import Declared, Judged
 from ratioscope.rules.ratios import LEVELS, LogRatios, count_sequences, mean_over_sequence, sum_over_sequence
-from ratioscope.tensors import Tensor, torch
+from ratioscope.tensors import Tensor, as_type, highest_by, torch, xp
 
 
 class Rows(NamedTuple):
@@ -62,7 +62,8 @@ def declared(
 @declared("filter: difference of probabilities (DPPO)", judged=Judged.PROBABILITY)
 def probability_difference(rows: Rows, *, difference_low: float, difference_high: float) -> Gate:
     """DPPO: PPO's mask on the difference of probabilities, pi_theta - behavior, instead of their ratio."""
-    moved = difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double())
+    logp = as_type(rows.logp_behavior, "float64")
+    moved = difference(logp + rows.ratios.behavior, logp)
     return hard(
         below=(rows.advantage < 0) & (moved < -difference_low),
         above=(rows.advantage > 0) & (moved > difference_high),
@@ -72,7 +73,7 @@ def probability_difference(rows: Rows, *, difference_low: float, difference_high
 @declared("filter: stale tokens, |ρ_k − 1| > ε_stale", judged=Judged.STALENESS)
 def stale(rows: Rows, *, epsilon_stale: float) -> Gate:
     """Keep |rho_k - 1| <= epsilon_stale (S0 5.6, 7.3)."""
-    distance, active = torch.expm1(rows.ratios.current), rows.advantage != 0
+    distance, active = xp.expm1(rows.ratios.current), rows.advantage != 0
     return hard(below=active & (distance < -epsilon_stale), above=active & (distance > epsilon_stale))
 
 
@@ -80,7 +81,7 @@ def _staleness_band(level: str, name: str, where: str) -> None:
     """Declare the filter that keeps rho_k of a level between two bounds."""
 
     def band(rows: Rows, *, floor: float, cap: float) -> Gate:
-        rho, active = LEVELS[level].of(rows.ratios, rows.sequence).current.exp(), rows.advantage != 0
+        rho, active = xp.exp(LEVELS[level].of(rows.ratios, rows.sequence).current), rows.advantage != 0
         return hard(below=active & (rho < floor), above=active & (rho > cap))
 
     band.__name__ = name
@@ -95,15 +96,14 @@ _staleness_band("geometric", "geometric_staleness_band", "SkyRL's geometric mask
 
 
 def _max_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
-    lowest = torch.full((count_sequences(sequence),), -torch.inf, dtype=values.dtype, device=values.device)
-    return lowest.scatter_reduce(0, sequence, values, "amax")[sequence]
+    return highest_by(values, sequence, count_sequences(sequence))[sequence]
 
 
 # Estimators of KL(behavior || pi_theta) from one token's log rho_theta.
 _divergence: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda log_rho: -log_rho,
     "k2": lambda log_rho: log_rho**2 / 2,
-    "k3": lambda log_rho: torch.expm1(log_rho) - log_rho,
+    "k3": lambda log_rho: xp.expm1(log_rho) - log_rho,
 }
 
 
@@ -114,9 +114,9 @@ _SMALLEST_PROBABILITY = 1e-6
 def _binary_kl(rows: Rows) -> Tensor:
     """KL of "this token or another" from behavior to pi_theta; probabilities stay off 0 and 1, as in OpenRLHF."""
     ends = (_SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
-    p = rows.logp_behavior.double().exp().clamp(*ends)
-    q = (rows.logp_behavior.double() + rows.ratios.behavior).exp().clamp(*ends)
-    return p * (p.log() - q.log()) + (1 - p) * (torch.log1p(-p) - torch.log1p(-q))
+    logp = as_type(rows.logp_behavior, "float64")
+    p, q = (xp.clip(xp.exp(at), *ends) for at in (logp, logp + rows.ratios.behavior))
+    return p * (xp.log(p) - xp.log(q)) + (1 - p) * (xp.log1p(-p) - xp.log1p(-q))
 
 
 class _Aggregated(NamedTuple):
@@ -162,7 +162,8 @@ for _estimator in _divergence:
 
 
 def _moved(rows: Rows) -> Tensor:
-    return difference(rows.logp_behavior.double() + rows.ratios.behavior, rows.logp_behavior.double()).abs()
+    logp = as_type(rows.logp_behavior, "float64")
+    return abs(difference(logp + rows.ratios.behavior, logp))
 
 
 @declared("filter: change of probability of tokens (IPO)", judged=Judged.PROBABILITY)
@@ -201,7 +202,7 @@ def opposite_sign(rows: Rows, *, delta: float) -> Gate:
     """OPSM: drop A<0 in sequences whose mean k1, -log rho_theta, is above `delta` nats (DeepSeek-V3.2)."""
     divergence = mean_over_sequence(-rows.ratios.behavior, rows.sequence)
     below = (rows.advantage < 0) & (divergence > delta)
-    return hard(below=below, above=torch.zeros_like(below))
+    return hard(below=below, above=xp.zeros_like(below))
 
 
 @declared("filter: window of versions W", judged=Judged.AGE, sequences=True)
@@ -215,9 +216,9 @@ def window(rows: Rows, *, max_lag: float) -> Gate:
     """
     if rows.version_lag is None:
         raise RatioscopeError("A window of versions cannot be applied: behavior_version is not logged for every token.")
-    oldest = _max_over_sequence(rows.version_lag.double(), rows.sequence)
+    oldest = _max_over_sequence(as_type(rows.version_lag, "float64"), rows.sequence)
     below = (rows.advantage != 0) & (oldest > max_lag)
-    return hard(below=below, above=torch.zeros_like(below))
+    return hard(below=below, above=xp.zeros_like(below))
 
 
 for _over in _aggregated:

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from ratioscope.rules.parameters import Declared, Judged
 from ratioscope.rules.ratios import LogRatios
-from ratioscope.tensors import Tensor, torch
+from ratioscope.tensors import Tensor, as_type, torch, xp
 
 
 class Gate(NamedTuple):
@@ -84,20 +84,20 @@ def declared(
 
 def hard(below: Tensor, above: Tensor) -> Gate:
     """The gate that is shut on these tokens, bool each, and open on all others."""
-    side = above.to(torch.int8) - below.to(torch.int8)
-    return Gate(value=(side == 0).double(), side=side)
+    side = as_type(above, "int8") - as_type(below, "int8")
+    return Gate(value=as_type(side == 0, "float64"), side=side)
 
 
 def both(one: Gate, other: Gate) -> Gate:
     """Two gates, one after the other; what both stop is on the side that the first says."""
-    return Gate(one.value * other.value, torch.where(one.side != 0, one.side, other.side))
+    return Gate(one.value * other.value, xp.where(one.side != 0, one.side, other.side))
 
 
 def difference(log_p: Tensor, log_q: Tensor) -> Tensor:
     """p - q from logarithms; infinite, not undefined, where both are beyond the floating-point range."""
-    plain = log_p.exp() - log_q.exp()
-    beyond = torch.where(log_p == log_q, 0.0, torch.sign(log_p - log_q) * torch.inf)
-    return torch.where(plain.isnan(), beyond, plain)
+    plain = xp.exp(log_p) - xp.exp(log_q)
+    beyond = xp.where(log_p == log_q, 0.0, xp.sign(log_p - log_q) * math.inf)
+    return xp.where(xp.isnan(plain), beyond, plain)
 
 
 def _either(up: Tensor, high: float, low: float) -> Tensor:
@@ -122,14 +122,14 @@ def _margins(
 @declared("none: every token keeps its gradient", GateKind.OPEN)
 def none(ratios: LogRatios, advantage: Tensor) -> Gate:
     """Every token keeps its gradient."""
-    never = torch.zeros_like(advantage, dtype=torch.bool)
+    never = as_type(xp.zeros_like(advantage), "bool")
     return hard(never, never)
 
 
 @declared("one-sided clip (PPO)", GateKind.CLIP, reach=_band)
 def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """PPO's mask: stop A>0 above 1 + epsilon_high, A<0 below 1 - epsilon_low (S3 eq. 8)."""
-    rho = ratios.behavior.exp()
+    rho = xp.exp(ratios.behavior)
     return hard(below=(advantage < 0) & (rho < 1 - epsilon_low), above=(advantage > 0) & (rho > 1 + epsilon_high))
 
 
@@ -141,14 +141,14 @@ def one_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilo
 def dual_clip(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float, dual: float) -> Gate:
     """PPO's mask, and A<0 stopped above `dual`, too (Ye et al. 2020): clip_ratio_c, c_clip, TRL's delta."""
     once = one_side(ratios, advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
-    far = (advantage < 0) & (ratios.behavior.exp() > dual)
+    far = (advantage < 0) & (xp.exp(ratios.behavior) > dual)
     return hard(below=once.side < 0, above=(once.side > 0) | far)
 
 
 @declared("two-sided band (IcePop)", GateKind.MASK, reach=_band)
 def two_side(ratios: LogRatios, advantage: Tensor, *, epsilon_low: float, epsilon_high: float) -> Gate:
     """Keep 1 - epsilon_low <= rho <= 1 + epsilon_high, whatever the advantage's sign (S3 eq. 18)."""
-    rho, active = ratios.behavior.exp(), advantage != 0
+    rho, active = xp.exp(ratios.behavior), advantage != 0
     return hard(below=active & (rho < 1 - epsilon_low), above=active & (rho > 1 + epsilon_high))
 
 
@@ -166,7 +166,7 @@ def ring(
 
     Kept in addition to the band: A>0 with rho <= 1 - outer_low, and A<0 with rho >= 1 + outer_high.
     """
-    rho, band = ratios.behavior.exp(), two_side(ratios, advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+    rho, band = xp.exp(ratios.behavior), two_side(ratios, advantage, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     pulls_up = (advantage > 0) & (rho <= 1 - outer_low)
     pulls_down = (advantage < 0) & (rho >= 1 + outer_high)
     return hard(below=(band.side < 0) & ~pulls_up, above=(band.side > 0) & ~pulls_down)
@@ -192,7 +192,7 @@ def adaptive(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
 )
 def incremental(ratios: LogRatios, advantage: Tensor, *, epsilon: float) -> Gate:
     """Method Two: PPO's mask on r = pi_theta / pi_k (S0 5.3, 5.4)."""
-    step = torch.expm1(ratios.incremental)
+    step = xp.expm1(ratios.incremental)
     return hard(below=(advantage < 0) & (step < -epsilon), above=(advantage > 0) & (step > epsilon))
 
 
@@ -211,12 +211,12 @@ def one_side_log(ratios: LogRatios, advantage: Tensor, *, epsilon_log: float) ->
 def masked(ratios: LogRatios, advantage: Tensor, *, cap: float) -> Gate:
     """Masked importance sampling: nothing of what has a ratio above `cap` counts (S1 7; Liu, Li et al. 2025)."""
     above = (advantage != 0) & (ratios.behavior > math.log(cap))
-    return hard(below=torch.zeros_like(above), above=above)
+    return hard(below=xp.zeros_like(above), above=above)
 
 
 @declared("soft gate (SAPO)", GateKind.SOFT)
 def soft(ratios: LogRatios, advantage: Tensor, *, tau_positive: float, tau_negative: float) -> Gate:
     """SAPO's sech^2(tau (rho - 1) / 2), with a temperature for each sign of the advantage (S4 eq. 118, 120)."""
-    tau = torch.full_like(ratios.behavior, tau_negative).masked_fill(advantage > 0, tau_positive)
-    place = tau * torch.expm1(ratios.behavior)
-    return Gate(value=torch.cosh(place / 2) ** -2, side=torch.zeros_like(advantage, dtype=torch.int8))
+    tau = xp.where(advantage > 0, tau_positive, xp.full_like(ratios.behavior, tau_negative))
+    place = tau * xp.expm1(ratios.behavior)
+    return Gate(value=xp.cosh(place / 2) ** -2, side=as_type(xp.zeros_like(advantage), "int8"))

@@ -8,7 +8,7 @@ and ratios leave log space at the last moment.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ratioscope.tensors import Tensor, torch
+from ratioscope.tensors import Tensor, as_type, sum_by, torch, xp
 
 
 class LogRatios(NamedTuple):
@@ -29,13 +29,12 @@ class LogRatios(NamedTuple):
 
 def log_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """log p/q from log-probabilities, in float64; -inf in the numerator is a legitimate ratio of 0."""
-    return numerator.double() - denominator.double()
+    return as_type(numerator, "float64") - as_type(denominator, "float64")
 
 
 def sequence_log_ratio(token_log_ratio: Tensor, sequence: Tensor, n_sequences: int) -> Tensor:
     """log W = sum of the token log-ratios of each sequence (S1 4.2); `sequence` (n_tokens,) counts from 0."""
-    total = torch.zeros(n_sequences, dtype=token_log_ratio.dtype, device=token_log_ratio.device)
-    return total.index_add(0, sequence, token_log_ratio)
+    return sum_by(token_log_ratio, sequence, n_sequences)
 
 
 def count_sequences(sequence: Tensor) -> int:
@@ -51,7 +50,7 @@ def sum_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
 def mean_over_sequence(values: Tensor, sequence: Tensor) -> Tensor:
     """The mean over each token's sequence, (n_tokens,)."""
     n = count_sequences(sequence)
-    length = torch.bincount(sequence, minlength=n).clamp(min=1)
+    length = xp.clip(xp.bincount(sequence, minlength=n), 1, None)
     return (sequence_log_ratio(values, sequence, n) / length)[sequence]
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ratioscope.rules.parameters import Declared, Judged
 from ratioscope.rules.ratios import LogRatios, geometric_level, sum_over_sequence
-from ratioscope.tensors import Tensor, torch
+from ratioscope.tensors import Tensor, xp
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ def declared(
 @declared("none: 1")
 def none(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """1: the data are taken as they are."""
-    return torch.ones_like(ratios.behavior)
+    return xp.ones_like(ratios.behavior)
 
 
 @declared("ratio ρ", unbounded=True)
 def ratio(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """rho_theta = pi_theta / behavior: importance sampling."""
-    return ratios.behavior.exp()
+    return xp.exp(ratios.behavior)
 
 
 @declared("π_θ/π_k", judged=Judged.STEP)
@@ -69,38 +69,38 @@ def incremental(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tenso
     """r = pi_theta / pi_k: the data are taken as if pi_k had sampled them (PPO with recomputed log-probs)."""
     # Where both policies exclude a token, which one does not change.
     unchanged = ratios.behavior == ratios.current
-    return ratios.incremental.masked_fill(unchanged, 0.0).exp()
+    return xp.exp(xp.where(unchanged, 0.0, ratios.incremental))
 
 
 @declared("truncated ratio, min(ρ, C)")
 def truncated(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho, cap): truncated importance sampling (S1 7)."""
-    return ratios.behavior.clamp(max=math.log(cap)).exp()
+    return xp.exp(xp.clip(ratios.behavior, None, math.log(cap)))
 
 
 @declared("truncated staleness, min(ρ_k, C) π_θ/π_k", judged=Judged.STEP)
 def truncated_staleness(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """min(rho_k, cap) r: only how old the data are is truncated (verl's rollout_is=token, AReaL's decoupled loss)."""
-    return (ratios.behavior + (math.log(cap) - ratios.current).clamp(max=0.0)).exp()
+    return xp.exp(ratios.behavior + xp.clip(math.log(cap) - ratios.current, None, 0.0))
 
 
 @declared("truncated staleness of responses, min(Π ρ_k, C) π_θ/π_k", judged=Judged.STEP, sequences=True)
 def truncated_sequence_staleness(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, cap: float) -> Tensor:
     """The same with the product of rho_k over the response (verl's rollout_is=sequence, TRL's sequence_truncate)."""
     whole = sum_over_sequence(ratios.current, sequence)
-    return incremental(ratios, advantage, sequence) * whole.clamp(max=math.log(cap)).exp()
+    return incremental(ratios, advantage, sequence) * xp.exp(xp.clip(whole, None, math.log(cap)))
 
 
 @declared("ratio between two bounds")
 def clamped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, floor: float, cap: float) -> Tensor:
     """rho moved to the nearest of `floor` <= rho <= `cap` (OpenRLHF's is_correction_mode=clip, verl's CISPO)."""
-    return ratios.behavior.exp().clamp(min=floor, max=cap)
+    return xp.clip(xp.exp(ratios.behavior), floor, cap)
 
 
 @declared("ratio clipped above (CISPO)")
 def upper_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor, *, epsilon_high: float) -> Tensor:
     """min(rho, 1 + epsilon_high): the weight is clipped, the token keeps its gradient (CISPO, MiniMax-M1 eq. 4)."""
-    return ratios.behavior.clamp(max=math.log1p(epsilon_high)).exp()
+    return xp.exp(xp.clip(ratios.behavior, None, math.log1p(epsilon_high)))
 
 
 @declared("geometric mean of clipped ratios (GMPO)", geometric=True)
@@ -110,14 +110,14 @@ def geometric_of_clipped(ratios: LogRatios, advantage: Tensor, sequence: Tensor,
     The clipping is that of `ratioscope.rules.gates.one_side_log`: what lies beyond the bound stands on it.
     """
     step = ratios.behavior
-    kept = torch.where(advantage > 0, step.clamp(max=epsilon_log), step.clamp(min=-epsilon_log))
-    return geometric_level(LogRatios(kept, kept), sequence).behavior.exp()
+    kept = xp.where(advantage > 0, xp.clip(step, None, epsilon_log), xp.clip(step, -epsilon_log, None))
+    return xp.exp(geometric_level(LogRatios(kept, kept), sequence).behavior)
 
 
 @declared("truncated at 1 where A < 0 (TOPR)")
 def tapered(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """min(rho, 1) where A < 0, and 1 elsewhere (TOPR, Le Roux et al. 2025)."""
-    return torch.where(advantage < 0, ratios.behavior.clamp(max=0.0), 0.0).exp()
+    return xp.exp(xp.where(advantage < 0, xp.clip(ratios.behavior, None, 0.0), 0.0))
 
 
 @declared("gamma kernel of the ratio (VESPO)")
@@ -133,6 +133,6 @@ def gamma_kernel(
 ) -> Tensor:
     """rho^k e^(lambda (1 - rho)), k and lambda by the advantage's sign; 1 on-policy (VESPO, Shen et al. 2026)."""
     up, log_rho = advantage >= 0, ratios.behavior
-    power = torch.full_like(log_rho, power_negative).masked_fill(up, power_positive)
-    decay = torch.full_like(log_rho, decay_negative).masked_fill(up, decay_positive)
-    return (power * log_rho - decay * torch.expm1(log_rho)).exp()
+    power = xp.where(up, power_positive, xp.full_like(log_rho, power_negative))
+    decay = xp.where(up, decay_positive, xp.full_like(log_rho, decay_negative))
+    return xp.exp(power * log_rho - decay * xp.expm1(log_rho))

@@ -49,8 +49,8 @@ GATE = Edit(
 @declared("seam: a floor", GateKind.MASK, reach=lambda current, up, *, floor: _either(up, 9.0, floor))
 def seam_gate(ratios: LogRatios, advantage: Tensor, *, floor: float) -> Gate:
     """Nothing of what has a ratio below `floor` counts (a test)."""
-    below = (advantage != 0) & (ratios.behavior.exp() < floor)
-    return hard(below=below, above=torch.zeros_like(below))
+    below = (advantage != 0) & (xp.exp(ratios.behavior) < floor)
+    return hard(below=below, above=xp.zeros_like(below))
 ''',
 )
 FILTER = Edit(
@@ -61,7 +61,7 @@ FILTER = Edit(
 def seam_filter(rows: Rows, *, max_lag: float) -> Gate:
     """Drop tokens that were sampled more than `max_lag` updates ago (a test)."""
     below = (rows.advantage != 0) & (rows.version_lag > max_lag)
-    return hard(below=below, above=torch.zeros_like(below))
+    return hard(below=below, above=xp.zeros_like(below))
 ''',
 )
 WEIGHT = Edit(
@@ -71,7 +71,7 @@ WEIGHT = Edit(
 @declared("seam: the root of the ratio", unbounded=True)
 def seam_weight(ratios: LogRatios, advantage: Tensor, sequence: Tensor) -> Tensor:
     """The root of rho (a test)."""
-    return (ratios.behavior / 2).exp()
+    return xp.exp(ratios.behavior / 2)
 ''',
 )
 PARAMETER = Edit(

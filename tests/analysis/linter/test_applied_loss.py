@@ -1,5 +1,7 @@
 """A loss that is not the configured one, and a clip that looks elsewhere or is spent on mismatch, are named."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
+from tests.making.samples import SAMPLE_RUNS
 
 EPSILON, CAP = 0.2, 2.0
 CLIP = {"epsilon_low": EPSILON, "epsilon_high": EPSILON}
@@ -155,3 +158,16 @@ def test_a_near_miss_is_not_named(tmp_path: Path, name: str) -> None:
     for seed in range(2):
         found = remarks(tmp_path / f"{name} {seed}", CONTROLS[name], seed)
         assert [remark.sentence for remark in found if remark.severity] == []
+
+
+def test_the_rule_is_computed_without_pytorch() -> None:
+    """To import it takes longer than all checks of a small run."""
+    code = f"""
+import sys
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.runs.store import open_run
+found = {{each.rule: each.outcome.value for each in lint(open_run({str(SAMPLE_RUNS / "mismatch-grpo-seed0")!r}))}}
+sys.exit(str(found) if found["applied_loss"] != "passed" or "torch" in sys.modules else None)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.what_if import STOPPING, Rule, apply, parse, tokens_of
+from ratioscope.analysis.what_if import STOPPING, Rule, apply, decide, parse, tokens_of
+from ratioscope.analysis.what_if.judging import multiplier, weighted
 from ratioscope.analysis.what_if.permitted import permitted_drift
+from ratioscope.analysis.what_if.tokens import rows_of
 from ratioscope.errors import RatioscopeError
 from ratioscope.rules.filters import FILTERS
 from ratioscope.rules.gates import GATES
@@ -35,6 +37,17 @@ def test_the_order_of_the_rows_does_not_matter(rule: Rule) -> None:
     found = apply(rule, shuffled)
     assert found.values == pytest.approx(expected.values, rel=1e-11, abs=1e-14, nan_ok=True)
     assert found.overall.notes == expected.overall.notes
+
+
+@rules
+def test_a_rule_of_arrays_is_that_of_tensors(rule: Rule) -> None:
+    tokens = random_tokens(4)
+    names = ("step", "logp_behavior", "logp_current", "logp_gate", "advantage", "version_lag")
+    arrays = {name: getattr(tokens, name).numpy() for name in names}
+    rows = rows_of(arrays | {"group_id": tokens.group.numpy(), "seq_id": tokens.sequence.numpy()})
+    found, signal = multiplier(rule, rows), tokens.signal.numpy()
+    expected = (weighted(rule, tokens).weight * decide(rule, tokens).value).numpy()
+    assert found.dtype == np.float64 and found[signal] == pytest.approx(expected[signal], rel=1e-13, abs=1e-300)
 
 
 @rules
