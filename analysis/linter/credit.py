@@ -256,9 +256,12 @@ def advantage_of_another_row(evidence: LogEvidence) -> MarkReading | None:
     if signal.sum() < _FEWEST:
         return None
     tolerance = 5e-4 * (1 + np.abs(advantage))
+    formulas = list(_formulas(rows))
+    explained = [float((np.abs(values - advantage) <= tolerance)[signal].mean()) for values in formulas]
+    if max(explained) > 1 - _SOME:
+        return MarkReading(0.0, "")
     found = []
-    for values in _formulas(rows):
-        own = float((np.abs(values - advantage) <= tolerance)[signal].mean())
+    for own, values in zip(explained, formulas, strict=True):
         # How often a value hits one of the step's by chance: of values that are beside them.
         anywhere, by_chance = (
             float(_among(rows["step"].to_numpy(), values, advantage + beside, tolerance)[signal].mean())
@@ -266,8 +269,6 @@ def advantage_of_another_row(evidence: LogEvidence) -> MarkReading | None:
         )
         found.append((own, anywhere, by_chance))
     own, anywhere, by_chance = max(found)  # the kind that explains most of the advantages where they are
-    if own > 1 - _SOME:
-        return MarkReading(0.0, "")
     return MarkReading(
         (anywhere - own) / (1 - own) - by_chance,
         f"{percent(own)} of them are what their own group's rewards give, {percent(anywhere)} what others' do",
