@@ -46,7 +46,7 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
     elif len(heavy) < limits.step_share * steps:
         text = (
             f"The tail index is {limit:g} or more in {len(high)} of {steps} steps and reaches {largest}, but its "
-            f"weight is small: the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ² there. Nothing "
+            f"weight is small. There the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ²: nothing "
             "to truncate."
         )
     else:

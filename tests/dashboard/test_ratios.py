@@ -79,7 +79,7 @@ def test_a_ratio_that_is_not_logged_is_not_offered_and_a_link_to_it_opens_the_us
         "behavior_train/behavior",
     ]
     assert "Where the ratios current/behavior are" in sentences(at)
-    assert len(at.metric) == 3
+    assert len(at.metric) == 2
 
 
 def test_brushed_steps_are_the_ones_that_tokens_are_read_of(look: Look, gallery: Path) -> None:
