@@ -51,7 +51,7 @@ def test_a_slider_moved_by_the_keyboard_and_a_brush_change_the_page_and_a_reload
     chart = page.locator(".st-key-chart-whatif-clip_fraction")
     expect(chart.locator(".main-svg").first).to_be_visible()
     first, last = brush(chart, 0.3, 0.7)
-    of_steps = page.get_by_text(f"On the tokens of steps {first} to {last}")
+    of_steps = page.get_by_text(f"tokens of steps {first} to {last}.")
     expect(badge(page, f"steps {first} to {last}")).to_be_visible()
     expect(of_steps).to_be_visible()
     expect(page).to_have_url(RULE)

@@ -255,7 +255,7 @@ def test_the_clip_fraction_has_the_period_of_the_weight_syncs() -> None:
     clipped = summary.values["clip_fraction"]
     assert clipped[summary.values["version_lag"] == 0].max() == 0
     assert clipped[summary.values["version_lag"] >= 15].mean() > 2 * clipped[summary.values["version_lag"] <= 2].mean()
-    assert "every 20 updates" in clipping.clipping_headline(summary)
+    assert "Between weight syncs clipping rises: 1.3% on fresh data, 6.9% on" in clipping.clipping_headline(summary)
 
 
 def test_figure_3_reinforce_collapses_and_the_clipped_variants_rise_together() -> None:
