@@ -11,14 +11,12 @@ _NAMES = """
 a against algorithm all allaged along as-reported at baseline beside by bylag carry causes chartcolour chartlogx
 chartlogy chartmark charts chartx charty colour columns command dash eta experiment explain extremes facet find
 finding findings floor follow format framework from group groupby groups-shown lagcut lipschitz log logy mean measure
-metric only order origin other over owner pair panels prompts q ranking replay reportmetric reportpages
+metric notices only order origin other over owner pair panels prompts q ranking replay reportmetric reportpages
 reportpagesofall reportpagesofeach rule run schema seeds seq settings severity show siblings smooth sql stalecut
 statistic status step sweep sweep-over table tag texts to token top1 unchecked values watch where wholelog
 """
 """What views and components ask for; what is declared for a page comes from there."""
 
-_OPEN = "remark-"
-"""The beginning of what is open in one of many: its number follows."""
 _MOST = 3
 _NUMBERS = ("step", "seq", "token")
 _ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
@@ -26,15 +24,10 @@ _ONE_OF = {"mean": tuple(map(str, state.SMOOTHING)), "logy": ("true", "false")}
 
 @cache
 def parameters() -> frozenset[str]:
-    """Of all pages; a remark that is open has `_OPEN` and its number."""
+    """Of all pages."""
     from ratioscope.dashboard.sections import PAGES  # as heavy as all pages: the frame is there before
 
     return frozenset(_NAMES.split()).union(*(page.in_address for page in PAGES.values()))
-
-
-def is_known(key: str) -> bool:
-    """Whether some page knows what an address asks for by this key."""
-    return key in parameters() or key.startswith(_OPEN)
 
 
 def say_what_means_nothing() -> None:
@@ -54,4 +47,4 @@ def _means_nothing(key: str) -> bool:
         return not value.isdecimal()
     if key in _ONE_OF:
         return value not in _ONE_OF[key]
-    return key != "view" and not is_known(key)
+    return key != "view" and key not in parameters()

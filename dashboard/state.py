@@ -1,7 +1,7 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
 import time
-from threading import Lock
+from threading import Lock, Thread
 
 import streamlit as st
 
@@ -67,30 +67,50 @@ class _Shared:
         self._when = NEVER
 
     def get(self, seen: str) -> Opened:
-        """The present state; for who has not seen the latest that was read, that one, while it is fresh.
+        """The present state; of a live run the latest that was read, to who has not seen it, while it is fresh, and to
+        everybody while the next one is being read.
 
         Args:
             seen: the signature of the state that the session had before.
         """
         before = self._opened
-        fresh = both_clocks().clock - self._when.clock < _FRESH
-        if before is not None and fresh and before.run.status == "running" and before.run.signature != seen:
-            return before
+        if before is not None and before.run.status == "running":
+            fresh = both_clocks().clock - self._when.clock < _FRESH
+            if (fresh and before.run.signature != seen) or self._lock.locked():
+                return before
         with self._lock:
             known = self._opened
             # What was read while this one waited is new enough for it.
-            if known is None or (known is before and self.has_news(known)):
-                run_id, folder, limits = self._what
-                begun = both_clocks()
-                known = open_folder(folder, run_id=run_id, limits=limits, summariser=self._summariser)
-                self._opened, self._when = known, begun
+            if known is None or (known is before and self._is_due(known)):
+                known = self._read()
             return known
 
     def has_news(self, shown: Opened) -> bool:
-        """Whether who sees this state could have another one: read already, or there to be read at everybody's pace."""
-        if shown is not self._opened:
-            return True
-        return server_load.has_spare(self._when) and run_signature(shown.run.folder) != shown.run.signature
+        """Whether who sees this state could have another one. Where there is one to be read, it is read beside, which
+        takes seconds: a page that is followed does not wait for it."""
+        if shown is self._opened and self._is_due(shown) and self._lock.acquire(blocking=False):
+            Thread(target=self._read_beside, name="reading", daemon=True).start()
+        return shown is not self._opened
+
+    def _is_due(self, known: Opened) -> bool:
+        """Whether there is a later state to be read, at everybody's pace."""
+        return server_load.has_spare(self._when) and run_signature(known.run.folder) != known.run.signature
+
+    def _read(self) -> Opened:
+        run_id, folder, limits = self._what
+        begun = both_clocks()
+        self._opened = open_folder(folder, run_id=run_id, limits=limits, summariser=self._summariser)
+        self._when = begun
+        return self._opened
+
+    def _read_beside(self) -> None:
+        """Read with the lock that was taken for it; why it cannot be read is said on the page, which reads again."""
+        try:
+            self._read()
+        except RatioscopeError:
+            self._opened = None
+        finally:
+            self._lock.release()
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.formats import escape
-from ratioscope.dashboard.parameters import is_known
+from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.saved_views import LONGEST_NAME, SavedView, delete_view, save_view, saved_views
 from ratioscope.dashboard.session import session
 from ratioscope.errors import RatioscopeError
@@ -64,7 +64,7 @@ def open_named_view() -> None:
 def openable_views() -> list[SavedView]:
     """The saved views of pages that are there, with what some page knows of their addresses."""
     return [
-        replace(view, query={key: values for key, values in view.query.items() if is_known(key)})
+        replace(view, query={key: values for key, values in view.query.items() if key in parameters()})
         for view in saved_views().values()
         if view.page in session().pages
     ]
@@ -101,7 +101,7 @@ def _open(view: SavedView, width: str = "content") -> None:
 
 
 def _save(run: str) -> None:
-    query = {key: st.query_params.get_all(key) for key in st.query_params if is_known(key)}
+    query = {key: st.query_params.get_all(key) for key in st.query_params if key in parameters()}
     if run:
         query.setdefault("run", [run])
     _say(save_view, SavedView(st.session_state["view-name"], session().page, query), "Saved.")

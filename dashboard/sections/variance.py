@@ -68,7 +68,7 @@ def blind_spot(subject: Subject) -> list[Chart]:
     keys = ("chi2_token", "log1p_chi2_seq", "log1p_chi2_seq_predicted")
     return [
         chart(
-            subject.mode, f"blind-{level}", f"The blind spot: {whose}",
+            subject.mode, f"blind-{level}", f"Blind spot: {whose}",
             partial(figures.blind_spot, points, f"chi2_{level}", axes=axes, tv_limit=limits.staleness,
                     chi2_limit=limits.chi2),
             sentence, data, keys,

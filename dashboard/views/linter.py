@@ -1,6 +1,7 @@
 """Linter: can this log be trusted?"""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -161,23 +162,21 @@ def _run_checks(opened: Opened, first: int, last: int, *, everything: bool) -> _
 
 def _remarks(opened: Opened, checked: _Checked) -> None:
     found = [remark for remark in checked.remarks if remark.outcome is Outcome.FOUND]
-    for number, remark in enumerate(found):
-        if remark.is_problem:
-            with st.container(border=True):
-                _card(remark, opened, number)
-            continue
-        with fold(f"remark-{number}", linter.title(remark.rule), remark.sentence,
-                  icon=theme.SEVERITY_ICON[Severity.NOTICE]) as door:  # fmt: skip
+    problems, notices = ([each for each in found if each.is_problem is problem] for problem in (True, False))
+    for number, remark in enumerate(problems):
+        _card(remark, opened, number)
+    if notices:
+        with fold("notices", f"{len(notices)} notice{'s' * (len(notices) > 1)}", _named(notices)) as door:
             if door.open:
-                _card(remark, opened, number)
+                for number, remark in enumerate(notices, len(problems)):
+                    _card(remark, opened, number)
     if impossible := linter.impossible(checked.impossible):
         with fold("values", "Values that are not finite", "by column and cause") as door:
             if door.open:
                 draw(*impossible)
     unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
     if unknown:
-        named = ", ".join(linter.title(remark.rule).lower() for remark in unknown)
-        with fold("unchecked", f"{len(unknown)} of {len(CHECKS)} checks could not run", named) as door:
+        with fold("unchecked", f"{len(unknown)} of {len(CHECKS)} checks could not run", _named(unknown)) as door:
             if door.open:
                 draw(linter.listed(unknown, "Why not"))
     passed = [remark for remark in checked.remarks if remark.outcome is Outcome.PASSED]
@@ -186,9 +185,13 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
             draw(linter.listed(passed, "Measured"))
 
 
+def _named(remarks: Sequence[Finding]) -> str:
+    return ", ".join(linter.title(rule).lower() for rule in dict.fromkeys(remark.rule for remark in remarks))
+
+
 def _card(remark: Finding, opened: Opened, number: int) -> None:
     """One remark: what was found, its severity, where, what to do, and rows that show it."""
-    with st.container():
+    with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(remark.severity.word, icon=theme.SEVERITY_ICON[remark.severity], color=_BADGE[remark.severity])
             st.caption(linter.title(remark.rule))

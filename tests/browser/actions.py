@@ -17,14 +17,18 @@ def settled(page: Page, heading: str) -> None:
 
 
 # Of every text that is drawn in the window, outside the menu, the part whose line lies in it: neither what only screen
-# readers get or an icon's name, nor the numbers at the ticks of an axis.
+# readers get or an icon's name, nor the numbers at the ticks of an axis. A formula is one word.
 _SEEN = """() => {
     const main = document.querySelector('[data-testid=stMain]'), texts = [], range = document.createRange()
+    let last = null
     const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT)
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         const place = node.parentElement
         if (!place.checkVisibility({opacityProperty: true, visibilityProperty: true}) ||
             place.closest('[data-testid=stIconMaterial], [role=img], [class*=tick], .katex-mathml, style')) continue
+        const formula = place.closest('.katex')
+        if (formula && formula === last) continue
+        last = formula
         for (const found of node.data.matchAll(/\\S+/g)) {
             range.setStart(node, found.index)
             range.setEnd(node, found.index + found[0].length)

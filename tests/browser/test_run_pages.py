@@ -72,7 +72,7 @@ def test_every_page_draws_its_formulas_with_every_fold_open(open_page: OpenPage)
 
 
 def test_a_remark_leads_to_the_response_that_shows_it(open_page: OpenPage) -> None:
-    page = open_page("/linter?run=grpo&remark-0=true&remark-1=true&remark-2=true")
+    page = open_page("/linter?run=grpo&notices=true")
     settled(page, "Linter")
     expect(page.get_by_text("Steps 0 to 39 were checked.")).to_be_visible()
     page.locator("[data-testid=stPageLink]").filter(has_text=re.compile(r"Response \d+ of step \d+")).first.click()

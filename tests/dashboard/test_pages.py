@@ -1,15 +1,19 @@
 """Every page on every kind of run: it says what is the case and never raises."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import rmtree
 from subprocess import Popen
+from threading import Event
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
+from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.laboratory import EXPERIMENTS
 from ratioscope.analysis.runs.store import open_run
@@ -20,6 +24,7 @@ from ratioscope.dashboard.demo import Demo, stage
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import MENU
+from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Grain
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import PAGES, RUN_PAGES, charts, elements, read, runs_table, sentences, visit
@@ -202,11 +207,56 @@ def test_viewers_of_a_live_run_share_its_states(live: RunRecorder) -> None:
     live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
     live.flush()
     assert shared.get(seen="another") is first
-    assert shared.has_news(first)
     second = shared.get(seen=first.run.signature)
     assert (second.summary.last_step, shared.get(seen=first.run.signature)) == (5, second)
     assert shared.has_news(first)
     assert not shared.has_news(second)
+
+
+def comes(condition: Callable[[], bool]) -> bool:
+    """Whether it is so within a minute."""
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_who_follows_a_live_run_does_not_wait_for_its_next_state(
+    live: RunRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, goes_on = state._Shared("live", str(live.folder), Limits()), Event()
+    first, read = shared.get(seen=""), state.open_folder
+
+    def slowly(*arguments: Any, **options: Any) -> Opened:
+        assert goes_on.wait(60)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(state, "open_folder", slowly)
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+    assert not shared.has_news(first)
+    assert shared.get(seen=first.run.signature) is first
+    goes_on.set()
+    assert comes(lambda: shared.has_news(first))
+    second = shared.get(seen=first.run.signature)
+    assert (second.summary.last_step, shared.has_news(second)) == (5, False)
+
+
+def test_why_the_next_state_cannot_be_read_is_said(live: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = state._Shared("live", str(live.folder), Limits())
+    first = shared.get(seen="")
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+
+    def refuse(*arguments: Any, **options: Any) -> Opened:
+        raise RatioscopeError("tokens: cannot be read any more.")
+
+    monkeypatch.setattr(state, "open_folder", refuse)
+    assert comes(lambda: shared.has_news(first))
+    with pytest.raises(RatioscopeError, match="cannot be read any more"):
+        shared.get(seen=first.run.signature)
 
 
 def test_one_run_is_counted_in_the_singular(live: RunRecorder) -> None:
