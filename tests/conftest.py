@@ -49,7 +49,7 @@ NOT_IN_TIME = [r"^TimeoutError: .*Timeout \d+ms exceeded", r"^AssertionError: (?
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("browser"):  # the second attempt counts; who needed it stands in the summary
+        if item.nodeid.startswith(SHARED[0]):  # the second attempt counts; who needed it stands in the summary
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=NOT_IN_TIME))
             item.add_marker(pytest.mark.timeout(600))
     items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONG])

@@ -4,7 +4,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import APIResponse, Browser, Route, expect
 
 from ratioscope import Manifest
@@ -12,8 +11,6 @@ from ratioscope.analysis.runs.store import open_run
 from tests.browser.actions import badge, go_to, settled, shown_step
 from tests.browser.conftest import ARTIFACTS, OpenPage
 from tests.browser.processes import PATIENCE, await_file, await_server, command, command_lines, free_port
-
-pytestmark = pytest.mark.browser
 
 
 def test_the_demo_trains_before_ones_eyes_and_ctrl_c_ends_all_of_it(

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from ratioscope.analysis.runs.store import open_run
@@ -11,8 +10,6 @@ from ratioscope.analysis.tokens.search import next_response, reward_halves
 from tests.browser.accessible import faults
 from tests.browser.actions import charts, settled
 from tests.browser.conftest import OpenPage
-
-pytestmark = pytest.mark.browser
 
 
 def test_a_text_is_found_and_the_next_answer_opened(open_page: OpenPage, root: Path) -> None:

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from playwright.sync_api import Page, expect
 
 from ratioscope.dashboard.sections import MENU
@@ -12,8 +11,6 @@ from tests.browser.accessible import faults
 from tests.browser.actions import badge, brush, charts, go_to, settled, shown_step, take_brush_back
 from tests.browser.conftest import Live, OpenPage
 from tests.making.runs import random_step, write_run
-
-pytestmark = pytest.mark.browser
 
 # The pages that show one before anything is opened.
 WITH_A_CHART = ("Overview", "Drift", "Ratios", "Clipping", "Bias and variance", "Staleness", "Compare")

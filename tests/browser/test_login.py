@@ -11,8 +11,6 @@ from tests.browser.conftest import PATIENCE_MS, Watch
 from tests.browser.openid import CLIENT, SECRET, provider
 from tests.browser.processes import await_server, command, free_port
 
-pytestmark = pytest.mark.browser
-
 _REFUSED = {
     "Eve": "elsewhere.example.org is not among those who may see the runs on this server.",
     "Mallory": "The provider does not say that it has verified ada",

@@ -16,8 +16,6 @@ from ratioscope.dashboard.sections.model import Report
 from tests.browser.actions import drag_over
 from tests.browser.conftest import MARKUP, PATIENCE_MS
 
-pytestmark = pytest.mark.browser
-
 PAPER = 688  # CSS pixels between the margins of A4
 DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.querySelector('.main-svg'))"
 

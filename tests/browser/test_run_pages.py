@@ -13,8 +13,6 @@ from tests.browser.conftest import OpenPage
 from tests.making.pages import RUN_PAGES
 from tests.making.samples import SAMPLE_RUNS
 
-pytestmark = pytest.mark.browser
-
 BY_STEP = "select step, avg(exp(log_rho)) as ratio from tokens group by step order by step"
 ENDLESS = "select count(*) from range(1000000) a, range(1000000) b"
 

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from ratioscope.dashboard.components.run_list import ROW_HEIGHT
@@ -13,8 +12,6 @@ from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.views.runs import IDLE_PAUSE
 from tests.browser.actions import charts, settled
 from tests.browser.conftest import OpenPage
-
-pytestmark = pytest.mark.browser
 
 TWO = "/?status=finished&algorithm=grpo&algorithm=reinforce&order=name"
 NOTE = "compare with **seed 3**"

@@ -15,8 +15,6 @@ from playwright.sync_api import Page, expect
 from tests.browser.actions import charts, go_to, settled
 from tests.browser.conftest import MARKUP, OpenPage
 
-pytestmark = pytest.mark.browser
-
 MARKED = MARKUP.replace("/", "∕")
 
 

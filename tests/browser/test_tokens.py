@@ -18,8 +18,6 @@ from tests.browser.actions import charts, settled, tick
 from tests.browser.conftest import MARKUP, OpenPage
 from tests.making.runs import random_step, write_run
 
-pytestmark = pytest.mark.browser
-
 ADDRESS = "/tokens?run=words&step=1&seq=2"
 
 

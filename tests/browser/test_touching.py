@@ -10,8 +10,6 @@ from playwright.sync_api import Browser, Page, Route, expect
 from ratioscope.dashboard.components import plot
 from tests.browser.actions import charts
 
-pytestmark = pytest.mark.browser
-
 ADDRESS = "http://127.0.0.1:1/"  # nothing listens there: the test answers
 PAGE = """<!doctype html><div id="place" style="width: 900px"></div><script type="module">
 import draw from "./plot.js";

@@ -11,8 +11,6 @@ from tests.browser.actions import badge, brush, settled, take_brush_back
 from tests.browser.conftest import PPO, SCHEDULE, OpenPage
 from tests.making.runs import random_step, write_run
 
-pytestmark = pytest.mark.browser
-
 RULE = re.compile(r"rule=one_side.*epsilon_high~0\.2[1-9]")
 
 
