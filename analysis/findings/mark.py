@@ -44,7 +44,7 @@ class MarkReading:
     columns: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     place: str = ""
-    """The part of the tokens that shows it: "server engine2", "7 of 40 prompts"."""
+    """The part of the tokens that shows it: "rank 2", "7 of 40 prompts"."""
     wrong_rows: LeftOut | None = None
     """That part, where its values are none of the run's; None: they are, or nothing tells which rows it is."""
 

@@ -28,6 +28,12 @@ def listed(items: Sequence[str], separator: str = ", ") -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+def named_part(kind: str, labels: Sequence[str]) -> str:
+    """ "rank 3", "server a and b"; the labels alone where each says the kind itself: "server-2"."""
+    said = all(label.lower().startswith(kind.lower()) for label in labels)
+    return listed(labels) if said else f"{kind} {listed(labels)}"
+
+
 def some(items: Iterable[str], separator: str = ", ", most: int = MOST_LISTED) -> str:
     """The first ones, and how many more there are; a single one more takes no more room than its number."""
     items = list(items)

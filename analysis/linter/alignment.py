@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.findings.words import named_part
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Floats, Sample
@@ -472,7 +472,7 @@ def _uncorrelated_part(evidence: LogEvidence, column: str, right: str) -> LeftOu
         apart = of_level["together"].median() - of_level["together"] > UNCORRELATED
         if 0 < apart.sum() < len(apart) / 2:
             levels = of_level["level"][apart].tolist()
-            named = f"{title}{'s' if len(levels) > 1 and name == 'step' else ''} {listed(levels)}"
+            named = named_part(f"{title}{'s' if len(levels) > 1 and name == 'step' else ''}", levels)
             return LeftOut(f"{named}, whose log-probabilities belong to other tokens", *is_one_of(name, levels))
     return None
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.logged import Need
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.findings.words import listed, named_part
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.runs.store import Run
@@ -70,7 +70,7 @@ class Place:
         title = DIVIDED_BY[self.dimension].title
         if len(self.labels) > _MOST_NAMED:
             return f"{len(self.labels)} of {self.n_levels} {title}s"
-        return f"{title} {listed(self.labels)}"
+        return named_part(title, self.labels)
 
     @property
     def clause(self) -> str:

@@ -6,7 +6,7 @@ from math import inf, isfinite, sqrt
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.findings.setup import smoothing_of
-from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.findings.words import named_part
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import (
     DOUBTS,
@@ -418,7 +418,7 @@ def _of_one_owner(evidence: LogEvidence, same: str, column: str, value: str) -> 
         alike = of_level["share"] > _ALL_OF_IT
         if alike.any() and (of_level["share"][~alike] < _NONE_OF_IT).all() and (~alike).any():
             levels = of_level["level"][alike].dropna().tolist()
-            words = f"{title} {listed(levels)}, whose {column} is {value}, a placeholder"
+            words = f"{named_part(title, levels)}, whose {column} is {value}, a placeholder"
             return LeftOut(words, *is_one_of(name, levels), values=True)
     return None
 

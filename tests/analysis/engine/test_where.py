@@ -8,6 +8,7 @@ import pytest
 
 from ratioscope.analysis.engine.sentences import sits
 from ratioscope.analysis.engine.where import DIMENSIONS, where_engine_differs
+from ratioscope.analysis.findings.words import named_part
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from tests.making.engines import engine_steps
@@ -31,10 +32,22 @@ def test_the_server_that_differs_is_found(tmp_path: Path) -> None:
     assert found.smallest.share_of_tokens == pytest.approx(0.25)
     assert found.smallest.share_expected == pytest.approx(0.25, abs=0.05)
     remarks = lint(open_run(tmp_path / "run"))
-    assert "of the mismatch is in server server-b (2" in sits(remarks)
+    assert "of the mismatch is in server-b (2" in sits(remarks)
     for dimension in {holding.dimension for holding in found.holdings}:
         shares = found.of(dimension)[["share_of_tokens", "share_of_distance"]].sum()
         assert shares.to_numpy() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["server-2"], "server-2"),
+        (["Server-1", "server-2"], "Server-1 and server-2"),
+        (["a", "server-2"], "server a and server-2"),
+    ],
+)
+def test_a_part_that_says_its_kind_is_named_without_it(labels: list[str], words: str) -> None:
+    assert named_part("server", labels) == words
 
 
 def test_neighbouring_strata_are_named_as_one() -> None:

@@ -89,7 +89,7 @@ def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], A
 @pytest.mark.parametrize(
     ("spread", "cause", "words"),
     [
-        (at("engine", 2), "one_server", "server server-2"),
+        (at("engine", 2), "one_server", "server-2"),
         (at("environment", 1), "one_environment", "environment image"),
         (at("rank", 1), "one_rank", "rank 1"),
         (lambda frame: np.where(frame["prompt"] < 4, 0.6, 0.03), "some_prompts", "4 of 20 prompts"),

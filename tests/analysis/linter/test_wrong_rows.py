@@ -170,10 +170,10 @@ def batches_again() -> tuple[Log, Rows]:
 
 LOGS: dict[str, tuple[Callable[[], tuple[Log, Rows]], str]] = {
     "rank": (rank_of_other_tokens, "rank 1"),
-    "server": (server_of_other_tokens, "server server-3, whose log-probabilities belong to other tokens"),
+    "server": (server_of_other_tokens, "server-3, whose log-probabilities belong to other tokens"),
     "steps": (steps_of_other_tokens, "steps 3 and 8, whose log-probabilities belong to other tokens"),
-    "zeros of a server": (server_without_values, "server server-2, whose logp_behavior is 0"),
-    "constant of a server": (server_with_a_constant, "server server-1, whose logp_behavior is -2.5"),
+    "zeros of a server": (server_without_values, "server-2, whose logp_behavior is 0"),
+    "constant of a server": (server_with_a_constant, "server-1, whose logp_behavior is -2.5"),
     "scattered constant": (constant_here_and_there, "logp_behavior is -1"),
     "packed": (packed_without_a_border, "first tokens"),
     "tool": (answers_of_a_tool, "stretches whose logp_behavior"),
