@@ -15,7 +15,7 @@ from ratioscope.analysis.compare.changed_component import (
 from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.run_format.manifest import Manifest
 
-SEED = "seed"
+SEED, SCHEDULE = "seed", "schedule"
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,19 @@ def siblings(run_id: str, manifests: Mapping[str, Manifest]) -> tuple[Sibling, .
 
 
 def short_settings(found: Sequence[Sibling]) -> dict[str, str]:
-    """By run what is another there: "clip ring" (people know a loss's gate as its clip), "learning_rate 0.0001".
+    """By run what is another there: "clip ring" (people know a loss's gate as its clip), "learning_rate 0.0001",
+    "sync_interval = 4".
 
     Parameters in brackets are left out where all of these runs are told apart without them.
     """
-    whole = {each.run_id: f"{_name(each)} {each.there}" for each in found}
+    whole = {each.run_id: f"{_name(each)} {each.there}".strip() for each in found}
     bare = {run_id: name.partition(" (")[0] for run_id, name in whole.items()}
     return {run_id: name if list(bare.values()).count(name) == 1 else whole[run_id] for run_id, name in bare.items()}
 
 
 def _name(sibling: Sibling) -> str:
+    if sibling.what == SCHEDULE:  # its words name what they are of
+        return ""
     return "clip" if sibling.what == "gate" else sibling.what.rpartition(".")[2]
 
 
@@ -78,7 +81,7 @@ def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manife
             return None
         return Sibling(run_id, SEED, str(here.seed), str(there.seed))
     if all(key.startswith("schedule.") for key in keys):
-        return Sibling(run_id, "schedule", *(schedule_words(run.schedule, run.sampler) for run in (here, there)))
+        return Sibling(run_id, SCHEDULE, *(schedule_words(run.schedule, run.sampler) for run in (here, there)))
     change, back = changed_component(flat, other), changed_component(other, flat)
     if change is not None:
         before, after = change.before, change.after

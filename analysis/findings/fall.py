@@ -72,18 +72,24 @@ class Fall:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
         change = level_change(self.best, float(self.low.min()), share=self._share)
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
-        last = f"{rounded_level(self.last, share=self._share)} in step {self.last_step}"
+        end = rounded_level(self.last, share=self._share)
+        last = f"{end} in step {self.last_step}"
         if self.came_back:
-            return f"{begun}{', came back, and fell again' if self.last < self.limit else ' and came back'}: {last}"
+            return (
+                f"{begun}, came back, and fell again: {last}"
+                if self.last < self.limit
+                else f"{begun} and came back to {end}"
+            )
         if self.lowest_step == self.last_step:
             return begun
         return f"{begun}{' and stayed low:' if len(self.low) == self.n_after else ', then'} {last}"
 
     @property
     def since(self) -> str:
-        """When it began, without a full stop: after which step, and since when the level is low."""
-        good = "" if self.still_good == self.best_step else ", the last within noise of the best"
-        below = f"After step {self.still_good}{good}; below {rounded_level(self.limit, share=self._share)}"
+        """When it began, without a full stop: since when the level is low, and after which step, where that is not the
+        one of the best value, which `words` names."""
+        below = f"below {rounded_level(self.limit, share=self._share)}"
+        below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered:

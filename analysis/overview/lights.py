@@ -35,8 +35,8 @@ from ratioscope.catalogue import CATALOGUE
 LEARNING, OFF_POLICY, LOG = NAMES = ("Learning", "Off-policy", "Log")
 _OFF_POLICY_PAGES = ("drift", "staleness", "engine", "ratios", "variance")
 """Of rules about how far the policy is from its data, and what that costs."""
-_OF_DATA = {STALENESS: "Staleness rose to {}", "ratio_min": "The smallest ratio fell to {}"}
-"""Metrics that a likely cause names where a loss learned from data of another policy, with what they did."""
+_OF_DATA = {STALENESS: "Highest staleness {}", "ratio_min": "Smallest ratio {}"}
+"""Metrics that a likely cause names where a loss learned from data of another policy, with what was reached."""
 _LOG_PAGE = "linter"
 _MOST = 0.5
 """Of the steps: what is known in fewer is not known of the run."""
@@ -160,10 +160,10 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
         return LightState.UNKNOWN, _too_few(summary)
     back = setback_of(summary, limits)
     after = ""
-    if back is not None:
-        lowest = rounded_level(float(back.low.min()), share=_is_share(back))
-        after = f", after a fall to {lowest} (step {back.low.idxmin()})"
     moved = f"{trend.words} ({trend.where})"
+    if back is not None:  # when is said of the fall
+        after = f", after a fall to {rounded_level(float(back.low.min()), share=_is_share(back))}"
+        moved = trend.words
     if trend.clear == "rose":
         return LightState.RISING, f"{moved}{after}."
     if trend.clear == "fell" and trend.start - trend.end > limits.reward_lowered * abs(trend.start):
@@ -206,7 +206,7 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         fall = fall_of(summary, facts.limits) or setback_of(summary, facts.limits)
         values = summary.values[key].loc[: fall.found if fall else None]  # what came after it is no cause of it
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
-        return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: the likely cause of the fall."
+        return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: likely cause of the fall."
     if staleness.largest <= staleness.limit:
         return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""

@@ -99,11 +99,10 @@ def _place(headline: Headline, metric: str) -> float:
 
 
 def _told(read: int, n: int) -> str:
-    """Which ones are shown: of those that have been read the best."""
+    """The best are shown, of those that have been read."""
     if not read:
         return ": being read"
-    shown = f", {ACROSS} of {read}" if read > ACROSS else ""
-    return f"{shown}{', read so far' if read < n else ''} (grey: this run)"
+    return f"{f', {read} of {n} read so far' if read < n else ''} (grey: this run)"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:
