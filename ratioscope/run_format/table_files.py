@@ -63,8 +63,13 @@ def to_arrow(table: schema.DeclaredTable, columns: Columns, step: int) -> pa.Tab
 
 
 def by_key(table: schema.DeclaredTable, rows: pa.Table) -> pa.Table:
-    """The rows of one step, sorted by the table's key."""
-    return rows.sort_by([(name, "ascending") for name in table.key[1:]]) if rows.num_rows > 1 else rows
+    """The rows of one step, sorted by the table's key; the same table where they are, as most programs give them."""
+    names = table.key[1:]
+    ordered = pa.scalar(True)
+    for column in reversed([rows.column(name) for name in names if rows.num_rows > 1]):
+        before, after = column[:-1], column[1:]
+        ordered = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ordered))
+    return rows if pc.all(ordered).as_py() else rows.sort_by([(name, "ascending") for name in names])
 
 
 def copied(table: schema.DeclaredTable, columns: Columns, step: int) -> pa.Table:
