@@ -55,17 +55,21 @@ class Response:
     """The conversation, one message a row of the messages table (without `step` and `seq_id`)."""
 
     @property
+    def length(self) -> int:
+        """How many places it has."""
+        known = (values for values in (self.sampled, *self.values.values()) if values is not None)
+        return len(next(known, ()))
+
+    @property
     def mask(self) -> NDArray[np.bool_]:
         """Which of its places are sampled tokens. (length,)"""
-        if self.sampled is not None:
-            return self.sampled
-        return np.ones(next((len(values) for values in self.values.values() if values is not None), 0), dtype=bool)
+        return np.ones(self.length, dtype=bool) if self.sampled is None else self.sampled
 
     def drop(self, why: str) -> None:
         """Say that it never reached the loss; its tokens keep their values."""
         self.row["dropped"] = why
         if self.values:
-            self.values["rejected"] = np.full(len(self.mask), why, dtype=object)
+            self.values["rejected"] = np.full(self.length, why, dtype=object)
 
 
 def without_empty(
@@ -141,8 +145,8 @@ def made(
         if response.trained_on is not None:
             sizes["loss mask"] = len(response.trained_on)
         for name, size in sizes.items():
-            if size != len(response.mask):
-                raise BadLine(f"{size} of {name} for {len(response.mask)} tokens")
+            if size != response.length:
+                raise BadLine(f"{size} of {name} for {response.length} tokens")
     except SURPRISES as error:
         reading.bad(file, f"{what} cannot be read: {other_shape(error)}", line)
         return None
@@ -200,9 +204,9 @@ def _place_versions(response: Response) -> None:
     response.row |= {"behavior_version_min": min(known), "behavior_version_max": max(known)}
     spans = list(runs_of(response.mask))
     if len(set(response.versions)) == 1:
-        response.values["behavior_version"] = np.full(len(response.mask), known[0])
+        response.values["behavior_version"] = np.full(response.length, known[0])
     elif len(spans) == len(response.versions) == len(known):
-        by_token = np.zeros(len(response.mask), dtype=np.int64)
+        by_token = np.zeros(response.length, dtype=np.int64)
         for (first, end), version in zip(spans, known, strict=True):
             by_token[first:end] = version
         response.values["behavior_version"] = by_token
@@ -210,7 +214,7 @@ def _place_versions(response: Response) -> None:
 
 def _held_out(response: Response) -> NDArray[Any]:
     """Why each token was held out, None where it was not."""
-    reasons = np.full(len(response.mask), None, dtype=object)
+    reasons = np.full(response.length, None, dtype=object)
     if response.trained_on is not None:
         reasons[response.mask & ~response.trained_on] = response.reason
     return reasons

@@ -45,7 +45,9 @@ def nulls(count: int) -> Any:
 
 
 def joined_columns(parts: Sequence[Any]) -> Any:
-    """Parts of a column as one, nulls included."""
+    """Parts of a column as one, nulls included; the only part as it is."""
+    if len(parts) == 1:
+        return parts[0]
     if not any(isinstance(part, np.ma.MaskedArray) for part in parts):
         return np.concatenate(parts)
     values = np.concatenate([np.ma.getdata(part) for part in parts])

@@ -176,7 +176,7 @@ def _put_versions(trajectory: Mapping[str, Any], response: Response) -> None:
     if known:
         response.row |= {"behavior_version_min": min(known), "behavior_version_max": max(known)}
     if first is not None and first == last and response.values:
-        response.values["behavior_version"] = np.full(len(response.mask), first, dtype=np.int32)
+        response.values["behavior_version"] = np.full(response.length, first, dtype=np.int32)
 
 
 def _put_exchanges(exchanges: Sequence[Mapping[str, Any]], response: Response) -> None:

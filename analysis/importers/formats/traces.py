@@ -66,7 +66,7 @@ class Branch:
     @cached_property
     def token_ids(self) -> NDArray[np.int32]:
         """All tokens, prompt and tools too. (n_all,)"""
-        return _joined([list_of(node, "token_ids", np.int32) for node in self.nodes], np.int32)
+        return np.concatenate([list_of(node, "token_ids", np.int32) for node in self.nodes])
 
     @cached_property
     def messages_of_tokens(self) -> NDArray[np.int16]:
@@ -81,7 +81,7 @@ class Branch:
         for place, node in zip(self.path, self.nodes, strict=True):
             own = list_of(node, "mask", np.bool_)
             parts.append(own if place in self.counted else np.zeros(len(own), dtype=bool))
-        return _joined(parts, np.bool_)
+        return np.concatenate(parts)
 
     def tokens(self) -> dict[str, Any] | None:
         """Columns over its own sampled tokens; None where the trace has no token ids.
@@ -332,25 +332,23 @@ def _gated(columns: Mapping[str, Any]) -> dict[str, Any]:
     A token that the trainer scored nowhere is in no loss at all. Of one that is in it, a value that is absent was not
     finite, which is how the trainer writes those.
     """
-    stopped = columns["clipped"]
-    outside = np.ma.getmaskarray(stopped) | np.isnan(np.ma.getdata(stopped))
-    hit = ~outside & (np.ma.getdata(stopped) != 0)
+    stopped = np.ma.filled(columns["clipped"], np.nan)
+    outside = np.isnan(stopped)
+    hit = ~outside & (stopped != 0)
     found: dict[str, Any] = {
         "clipped": with_nulls(hit, outside),
-        "gate": with_nulls(np.where(hit, 0, 1).astype(np.float32), outside),
+        "gate": with_nulls((~hit).astype(np.float32), outside),
     }
     if "logp_current" in columns:
-        current = columns["logp_current"]
-        unscored = np.ma.getmaskarray(current)
-        values = np.where(unscored, np.nan, np.ma.getdata(current)).astype(np.float32)
+        unscored = np.ma.getmaskarray(columns["logp_current"])
+        values = np.ma.filled(columns["logp_current"], np.nan)
         found["logp_current"] = with_nulls(values, unscored & outside)
         if outside.any():
             found["rejected"] = scattered(outside, "trained by another loss")
             found["rejected"][outside & unscored] = "not in the loss"
         if "logp_behavior" in columns:
             above = values > np.ma.getdata(columns["logp_behavior"])
-            side = np.where(hit, np.where(above, 1, -1), 0).astype(np.int8)
-            found["clip_side"] = with_nulls(side, outside)
+            found["clip_side"] = with_nulls(np.where(above, np.int8(1), np.int8(-1)) * hit, outside)
     return found
 
 
@@ -377,7 +375,3 @@ def _seconds(spans: Any) -> float | None:
     """Together; None where nothing was timed."""
     lengths = [span["end"] - span["start"] for span in spans if span and span.get("end") and span.get("start")]
     return sum(lengths) if lengths else None
-
-
-def _joined(parts: list[Any], kind: type[np.generic]) -> NDArray[Any]:
-    return np.concatenate([np.array(part, dtype=kind) for part in parts]) if parts else np.zeros(0, dtype=kind)
