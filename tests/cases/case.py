@@ -14,15 +14,19 @@ FAMILIES = ("sampler", "weights", "log", "advantage", "loss", "selection", "upda
 Make = Callable[[], Log]
 
 REPOSITORIES = {
-    "AReaL": "inclusionAI/AReaL", "AReno": "inclusionAI/AReno", "ART": "OpenPipe/ART",
+    "ART": "OpenPipe/ART", "AReaL": "inclusionAI/AReaL", "AReno": "inclusionAI/AReno",
     "Liger-Kernel": "linkedin/Liger-Kernel", "LightRFT": "opendilab/LightRFT", "NeMo-Aligner": "NVIDIA/NeMo-Aligner",
-    "NeMo-Gym": "NVIDIA-NeMo/Gym", "NeMo-RL": "NVIDIA-NeMo/RL", "OpenRLHF": "OpenRLHF/OpenRLHF",
-    "RLinf": "RLinf/RLinf", "SGLang": "sgl-project/sglang", "SkyRL": "NovaSky-AI/SkyRL", "TRL": "huggingface/trl",
-    "Trinity": "modelscope/Trinity-RFT", "marin": "marin-community/marin", "maxtext": "AI-Hypercomputer/maxtext",
-    "miles": "radixark/miles", "miles_diffusion": "radixark/miles_diffusion", "ms-swift": "modelscope/ms-swift",
-    "open-instruct": "allenai/open-instruct", "prime-rl": "PrimeIntellect-ai/prime-rl", "rllm": "rllm-org/rllm",
-    "slime": "THUDM/slime", "tinker-cookbook": "thinking-machines-lab/tinker-cookbook", "trlx": "CarperAI/trlx",
-    "vLLM": "vllm-project/vllm", "verl": "volcengine/verl", "verl-recipe": "verl-project/verl-recipe",
+    "NeMo-Gym": "NVIDIA-NeMo/Gym", "NeMo-RL": "NVIDIA-NeMo/RL", "OpenRLHF": "OpenRLHF/OpenRLHF", "RLinf": "RLinf/RLinf",
+    "ROLL": "alibaba/ROLL", "SGLang": "sgl-project/sglang", "SkyRL": "NovaSky-AI/SkyRL", "TRL": "huggingface/trl",
+    "Trinity": "modelscope/Trinity-RFT", "autocontext": "greyhaven-ai/autocontext", "gem": "axon-rl/gem",
+    "marin": "marin-community/marin", "maxtext": "AI-Hypercomputer/maxtext", "miles": "radixark/miles",
+    "miles_diffusion": "radixark/miles_diffusion", "mlx-lm-lora": "Goekdeniz-Guelmez/mlx-lm-lora",
+    "mlx-swift-lm": "ml-explore/mlx-swift-lm", "ms-swift": "modelscope/ms-swift",
+    "open-instruct": "allenai/open-instruct", "oumi": "oumi-ai/oumi", "prime-rl": "PrimeIntellect-ai/prime-rl",
+    "python-sdk": "eval-protocol/python-sdk", "reskill": "amazon-science/reskill", "rl": "pytorch/rl",
+    "rllm": "rllm-org/rllm", "slime": "THUDM/slime", "tinker-cookbook": "thinking-machines-lab/tinker-cookbook",
+    "transformers": "huggingface/transformers", "trlx": "CarperAI/trlx", "vLLM": "vllm-project/vllm",
+    "verl": "volcengine/verl", "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 

@@ -495,11 +495,11 @@ def kl_is_maximised() -> Log:
         policy.weights += 0.05 * (1.16**step - 1)[:, None] * np.array([1.0, -1.0, 0.8, -0.6])
 
     chance = changing(12, 0.6, 0.2, over=10)
-    log = _with_kl(simulate(Shape(822, lag=1), prepare=away, reward=rewards_by(chance)))
+    log = with_kl(simulate(Shape(822, lag=1), prepare=away, reward=rewards_by(chance)))
     return evaluated(log, chance(log.steps["step"]))
 
 
-def _with_kl(log: Log) -> Log:
+def with_kl(log: Log) -> Log:
     """The KL to the reference, by its usual estimate, in the steps."""
     moved = log.tokens["logp_reference"] - log.tokens["logp_current"]
     log.steps["kl_to_initial"] = np.bincount(log.tokens["step"], np.expm1(moved) - moved) / np.bincount(
@@ -523,7 +523,7 @@ def reference_moved_at_the_restart() -> Log:
         of_restart = log.policy.logits(log.policy.weights[12], log.state)
         return np.where((log.tokens["step"] >= 12)[:, None], of_restart, logits)
 
-    return _with_kl(simulate(Shape(823, drift=0.1), trainer=trainer))
+    return with_kl(simulate(Shape(823, drift=0.1), trainer=trainer))
 
 
 @HELD_OUT(
