@@ -42,7 +42,11 @@ from tests.cases.world import (
 
 HELD_OUT_AGAIN = Register()
 
-FIRST_SCORE: dict[str, str] = {}
+FIRST_SCORE = {
+    "held-out again faults": "9 found, 6 vague, 12 silent, 12 untrue of 39 logs",
+    "held-out again sick but true": "4 found, 6 quiet, 2 untrue of 12 logs",
+    "held-out again healthy": "16 quiet of 16 logs",
+}
 """What was said of them when they were first scored, by the patterns as they were frozen (2026-11-27)."""
 
 _NOT_THE_ENGINE = r"drew at \d|number format|compare precision|kernels"

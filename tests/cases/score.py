@@ -22,13 +22,19 @@ from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from tests.cases.case import Case, says
+from tests.cases import held_out, held_out_again
+from tests.cases.case import Case, Register, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
-from tests.cases.held_out import HELD_OUT
 from tests.cases.world import write
 
-CASES: dict[str, Case] = FAULTS | HEALTHY | SICK | HELD_OUT
+HELD_OUT: dict[str, Register] = {
+    "held-out": held_out.HELD_OUT,
+    "held-out again": held_out_again.HELD_OUT_AGAIN,
+}
+"""Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
+FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE
+CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK, **held_out.HELD_OUT, **held_out_again.HELD_OUT_AGAIN}
 RECORDED = Path(__file__).with_name("verdicts.json")
 BEST_FIRST = ("found", "quiet", "vague", "silent", "false alarm", "untrue")
 # "not temperature: slope 1.00" does not say that it is the temperature.
@@ -149,7 +155,7 @@ def record(found: dict[str, Judged]) -> None:
 def kind_of(case: Case) -> str:
     """Faults, healthy or sick but true; held-out ones apart."""
     kind = case.family if case.family in ("healthy", "sick but true") else "faults"
-    return f"held-out {kind}" if case.name in HELD_OUT else kind
+    return next((f"{word} {kind}" for word, cases in HELD_OUT.items() if case.name in cases), kind)
 
 
 def counted(found: dict[str, Judged]) -> dict[str, dict[str, int]]:

@@ -13,7 +13,6 @@ from tests.cases import ranges, score
 from tests.cases.case import FAMILIES, Case, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
-from tests.cases.held_out import FIRST_SCORE, HELD_OUT
 from tests.cases.world import COLUMN_SETS, END, Call, Log, Shape, compared, simulate, write
 from tests.making.loops import in_one_loop
 
@@ -40,7 +39,8 @@ def test_there_are_enough_cases() -> None:
     assert len(FAULTS) >= 45
     assert len(HEALTHY) >= 60
     assert len(SICK) >= 20
-    assert len(score.CASES) == len(FAULTS) + len(HEALTHY) + len(SICK) + len(HELD_OUT)
+    registers = (FAULTS, HEALTHY, SICK, *score.HELD_OUT.values())
+    assert len(score.CASES) == sum(map(len, registers))
 
 
 def test_every_row_says_what_it_is() -> None:
@@ -52,14 +52,15 @@ def test_every_row_says_what_it_is() -> None:
         for pattern in (*case.needs, *case.never):
             assert pattern == pattern.lower() or "\\D" in pattern, case.name
             says(pattern, "")
-    faults = [*FAULTS.values(), *(case for case in HELD_OUT.values() if score.kind_of(case) == "held-out faults")]
+    faults = [case for case in score.CASES.values() if score.kind_of(case).endswith("faults")]
     assert [case.name for case in faults if not case.needs or not case.never] == []
     assert [case.name for case in SICK.values() if not case.never] == []
 
 
 def test_held_out_cases_are_counted_apart() -> None:
-    assert {score.kind_of(case) for case in HELD_OUT.values()} == FIRST_SCORE.keys()
-    assert not {score.kind_of(case) for case in (FAULTS | HEALTHY | SICK).values()} & FIRST_SCORE.keys()
+    held_out = {score.kind_of(case) for cases in score.HELD_OUT.values() for case in cases.values()}
+    assert held_out == score.FIRST_SCORE.keys()
+    assert not {score.kind_of(case) for case in (FAULTS | HEALTHY | SICK).values()} & held_out
 
 
 @in_one_loop("case", dict([*HEALTHY.items()][1::7]))

@@ -36,7 +36,6 @@ from ratioscope.trainer.algorithms.rows import ALGORITHMS, ALIASES
 from ratioscope.trainer.settings.table import presets, sections
 from tests.cases import score
 from tests.cases.case import linked
-from tests.cases.held_out import FIRST_SCORE
 from tests.making import questions, upstream
 
 ROOT = Path(__file__).parents[2]
@@ -309,6 +308,9 @@ def _cases() -> str:
         "held-out faults": ("Held out: faults that nothing was tuned with", "report"),
         "held-out sick but true": ("Held out: sick runs with a true log", ""),
         "held-out healthy": ("Held out: healthy runs", ""),
+        "held-out again faults": ("Held out again: faults that nothing was tuned with", "report"),
+        "held-out again sick but true": ("Held out again: sick runs with a true log", ""),
+        "held-out again healthy": ("Held out again: healthy runs", ""),
     }
     found = []
     for kind, (title, report) in headings.items():
@@ -329,8 +331,8 @@ def _cases() -> str:
             )
         header = ("log", *filter(None, [report]), "a perfect tool says", "verdict", "ratioscope says")
         text = f"### {title}\n\n{score.in_words(counts[kind])} of {sum(counts[kind].values())} logs."
-        if kind in FIRST_SCORE:
-            text += f" When they were first scored: {FIRST_SCORE[kind]}."
+        if kind in score.FIRST_SCORE:
+            text += f" When they were first scored: {score.FIRST_SCORE[kind]}."
         found.append(f"{text}\n\n{_table(header, rows)}" if rows else text)
     return "\n\n".join(found)
 
