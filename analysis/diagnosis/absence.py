@@ -119,6 +119,16 @@ def run_has_diverged(evidence: RunEvidence) -> Finding | None:
             "Find out why responses cannot be scored since that step.",
             Number("first step without finite values", float(first)),
         )
+    if _TOKENS not in lost and evidence.values.loc[first:, "n_tokens"].gt(0).all():
+        return _finding(
+            evidence,
+            f"{_joined(list(lost))} {verb} not finite, or missing, from step {first} to the end "
+            f"({n} step{'s' * (n > 1)}), while log-probabilities stay finite.",
+            steps,
+            _weights_last(evidence, first),
+            "Look for what overflows (loss scale, a response of extreme weight), and at what the trainer does then.",
+            Number("first step without finite values", float(first)),
+        )
     return _finding(
         evidence,
         f"{_joined(list(lost))} {verb} not finite, or missing, from step {first} to the end "
@@ -128,6 +138,20 @@ def run_has_diverged(evidence: RunEvidence) -> Finding | None:
         "training went on, its log is broken from there on.",
         "Go back to the last checkpoint before that step; look at update drift and gradient norm before it.",
         Number("first step without finite values", float(first)),
+    )
+
+
+def _weights_last(evidence: RunEvidence, first: int) -> str:
+    """What became of the policy, whose log-probabilities are finite behind the step."""
+    moved = evidence.values["u_k"].loc[first + 1 :].dropna()
+    if len(moved) and not moved.any():
+        return "logp_new equals logp_current from there on: these updates are skipped, and the policy stands still."
+    last = int(evidence.values.index[-1])
+    return (
+        "Only the last step is not finite: whether its update was applied, the next one would show."
+        if first == last
+        else "Weights that are not finite would give such log-probabilities: the updates are skipped, or only these "
+        "numbers are lost."
     )
 
 

@@ -163,7 +163,7 @@ class RunEvidence(Evidence):
     def equal_rewards(self) -> pd.DataFrame | None:
         """Lowest and highest reward of every prompt group; None without a run, or where no reward is logged.
 
-        Columns: step, group_id, lowest, highest, n (responses).
+        Columns: step, group_id, lowest, highest, n (responses), cut (share of these at the length limit, if known).
         """
         if self.run is None:
             return None
@@ -213,7 +213,8 @@ def _rewards(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFram
     with relations(run, first, last, tables=(schema.SEQUENCES,)) as connection:
         found = connection.execute(
             """
-            select step, group_id, min(reward)::double as lowest, max(reward)::double as highest, count(*) as n
+            select step, group_id, min(reward)::double as lowest, max(reward)::double as highest, count(*) as n,
+                avg(coalesce(truncated, finish_reason = 'length')::int) as cut
             from sequence where reward is not null and isfinite(reward) and dropped is null
             group by all order by all
             """

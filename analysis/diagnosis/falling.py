@@ -347,6 +347,10 @@ def ratios_stay_small(evidence: RunEvidence) -> MarkReading | None:
     return MarkReading(inverse if smallest.min() >= _SMALLEST else 0.0, clause)
 
 
+_FELL_TOO = 0.5
+"""Of the share that evaluation lost."""
+
+
 @mark(needs=(("sequences.reward",), ("steps.eval_accuracy",)), limit=3.0)
 def reward_against_evaluation(evidence: RunEvidence) -> MarkReading | None:
     """The training reward rises, or stays, while evaluation accuracy falls.
@@ -368,7 +372,9 @@ def reward_against_evaluation(evidence: RunEvidence) -> MarkReading | None:
     noise = _noise(reward, min(len(before), len(after)))
     error = noise * sqrt(1 / len(before) + 1 / len(after))
     moved, of_evaluation = float(after.mean() - before.mean()), fall.after - fall.best
-    if not error > 0 or moved < -2 * error:
+    # Of few values the error is large: a reward that lost as much of itself as the evaluation did has not stayed.
+    fell_too = before.mean() > 0 and moved / before.mean() < _FELL_TOO * of_evaluation / fall.best
+    if not error > 0 or moved < -2 * error or fell_too:
         return MarkReading(0.0, "")
     apart = float(np.hypot(error, noise_of_mean(evidence.summary, fall.metric)))
     verb = "rose" if moved > 2 * error else "stayed"

@@ -87,14 +87,29 @@ def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str,
     if best == least or len(equal) < _FEWEST_GROUPS:
         same = f"Every response of these groups has the same reward ({number(float(equal['lowest'].mean()))})."
         return same, again.strip() or "Look at which responses earn another reward.", False
+    if _one_reward_a_step(found):
+        return (
+            "All responses of a step have one reward, which changes from step to step: it is not one of each response.",
+            "Look at what the reward function returns, and for whom: one value a response is needed.",
+            False,
+        )
     if easy > _CLEARLY:
         return f"{shares}: these prompts are too easy now.", f"Take harder prompts.{again}", True
     if hard > _CLEARLY:
         fall = fall_seen(evidence)
         if fall is not None and (steps.index >= fall.found).mean() > _CLEARLY:
             return f"{shares}, nearly all since the fall at step {fall.found}.", "Undo the fall first.", False
+        if (cut := float(equal["cut"].mean())) > _CLEARLY:
+            said = f"{shares}; {percent(cut)} of the responses of all these groups are cut off at the length limit."
+            return said, "Raise the length limit first: what is cut off earns least, however easy its prompt is.", False
         return f"{shares}: these prompts are too hard.", _TOO_HARD, False
     return f"{shares}: some prompts are too easy, others too hard.", f"Take prompts in between.{again}", False
+
+
+def _one_reward_a_step(groups: pd.DataFrame) -> bool:
+    """Whether no step has two rewards, in more groups beside each step's first than chance would do that to."""
+    ends = groups.groupby("step").agg(lowest=("lowest", "min"), highest=("highest", "max"))
+    return bool((ends["lowest"] == ends["highest"]).all()) and len(groups) - len(ends) >= _FEWEST_GROUPS
 
 
 @rule("entropy_collapse", order=260, page="overview", group=Group.ENTROPY, cause=False)

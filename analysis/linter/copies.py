@@ -87,7 +87,8 @@ def _pairs(evidence: LogEvidence) -> Iterator[tuple[str, str, NDArray[np.bool_]]
         yield _T, _C, old
     if evidence.rounding:  # what an update or an engine changes may be rounded away
         return
-    yield _C, _N, usable
+    if evidence.gradients[0] == 0 or evidence.gradients[1] < evidence.gradients[0]:  # else no update moves the policy
+        yield _C, _N, usable
     sampler = evidence.run.manifest.sampler
     if sampler.get("dtype", "same") != "same" or sampler.get("temperature", 1.0) != 1.0:
         yield _B, _T, usable

@@ -63,6 +63,7 @@ ROW_FAULTS: dict[str, str] = {
     "clip_disagrees": "clipped <> (clip_side <> 0)",
     "gate_outside": "gate < 0 or gate > 1 or isnan(gate)",
     "clipped_with_gradient": "clipped and gradient_weight <> 0",
+    "rejected_with_gradient": "rejected <> '' and gradient_weight <> 0",
 }
 
 # More rows than this are not needed to see a shift; groups are chosen by a hash of their key.
@@ -106,6 +107,16 @@ class LogEvidence(Evidence):
         for name in ("token", "usable", "sequence") if held else ():
             connection.execute(f"create or replace temp table {name} as select * from {name}")
         connection.execute(filled("linter/rows", kind="table" if held else "view"))
+
+    @cached_property
+    def gradients(self) -> tuple[int, int]:
+        """How many tokens have an advantage that neither gate nor mask stopped, and how many of them no gradient."""
+        found = self.frame(
+            "select count(*) as n, count(*) filter (gradient_weight = 0) as still from usable where advantage <> 0 "
+            "and gradient_weight is not null and not coalesce(clipped, false) and coalesce(clip_side, 0) = 0 "
+            "and coalesce(gate, 1) <> 0 and coalesce(rejected, '') = ''"
+        ).iloc[0]
+        return int(found["n"]), int(found["still"])
 
     @property
     def spreads_groups(self) -> bool:

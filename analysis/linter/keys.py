@@ -270,7 +270,7 @@ def _backwards(evidence: LogEvidence) -> list[Finding]:
             continue
         usual = evidence.by_step["max_version_lag"].expanding().median().shift(fill_value=0).reindex(of.index).clip(1)
         back = of.index[of.cummax() - of > _BACK_BY[column] * usual]
-        if len(back):
+        if len(back) and not (column == "behavior_version" and _are_older(evidence, back)):
             where = tuple(int(step) for step in back)
             remarks.append(
                 Finding(
@@ -285,6 +285,18 @@ def _backwards(evidence: LogEvidence) -> list[Finding]:
             )
     return remarks
 
+
+def _are_older(evidence: LogEvidence, back: "pd.Index[int]") -> bool:
+    """Whether what was sampled in these steps is as far from the policy as its versions say: it came late."""
+    apart = evidence.frame(
+        "select step, avg(abs(logp_current - logp_behavior)) as apart from usable group by step"
+    ).set_index("step")["apart"]
+    late = apart.index.isin(back)
+    return bool(apart[late].median() > _FARTHER * apart[~late].median())
+
+
+_FARTHER = 2.0
+"""Times the distance of the other steps."""
 
 # Shares of tokens without a version, from which on it is said, and changes what ages mean.
 _FEW_UNLABELLED, _MANY_UNLABELLED = 0.001, 0.05

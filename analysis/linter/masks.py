@@ -16,6 +16,8 @@ from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
 FEWEST_CLIPPED = 20
+# Tokens that should have a gradient: none of fewer is chance.
+_FEWEST_STILL = 100
 # Of the clipped tokens: where the side is the token's own, and where it may be another ratio's.
 FEW_WRONG, MOST_WRONG = 0.02, 0.9
 
@@ -35,13 +37,18 @@ _FAULTS = {
         "are marked as clipped and have a gradient",
         "clipped means that the gate removed the token's policy gradient; a cap on the weight alone does not.",
     ),
+    "rejected_with_gradient": (
+        ("rejected", "gradient_weight"),
+        "are rejected by a mask and have a gradient",
+        "Multiply the loss of each token by the mask: what it rejects moves the policy as if there was none.",
+    ),
 }
 
 
 @check(order=250, page="clipping")
 def masks(evidence: LogEvidence) -> list[Finding]:
-    """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, clipped
-    tokens' gradients."""
+    """clipped against clip_side, clip_side against the ratio and the gate, the gate's range, gradients
+    of clipped and rejected tokens, and whether any token has one."""
     logged = [
         words
         for column, words in (("n_clip", "clip masks"), ("n_gate", "gates"), ("n_gradient", "gradient weights"))
@@ -56,7 +63,7 @@ def masks(evidence: LogEvidence) -> list[Finding]:
             continue
         steps = steps_with(evidence.by_step[fault])
         # A penalty beside the policy's loss has a gradient of its own, which no gate stops.
-        penalty = fault == "clipped_with_gradient" and has_penalty(evidence)
+        penalty = fault.endswith("_with_gradient") and has_penalty(evidence)
         remarks.append(
             Finding(
                 f"{count:,} of {evidence.n_rows:,} tokens {words}, {evidence.in_steps(steps)}"
@@ -69,11 +76,30 @@ def masks(evidence: LogEvidence) -> list[Finding]:
                 evidence.examples(fault),
             )
         )
+    remarks += _nothing_learned(evidence)
     if not evidence.problems(
         zero_filled, constant_columns, shifted, own_token, scale, copied_columns, recomputed, swapped
     ):
         remarks += _sides(evidence)
     return remarks or passed(f"The logged {listed(logged)} agree with each other.")
+
+
+def _nothing_learned(evidence: LogEvidence) -> list[Finding]:
+    """Tokens that have an advantage, and that neither gate nor mask stopped, all without a gradient."""
+    n, still = evidence.gradients
+    if not _FEWEST_STILL <= n == still:
+        return []
+    return [
+        Finding(
+            f"No token has a gradient: gradient_weight is 0 in all {n:,} tokens with an advantage that nothing "
+            "stopped.",
+            Severity.WARNING,
+            "Look for what the loss is multiplied by (a mask, a coefficient), and whether its ratio is a constant.",
+            (estimated("tokens", n),),
+            evidence.all_steps,
+            ("gradient_weight",),
+        )
+    ]
 
 
 def _sides(evidence: LogEvidence) -> list[Finding]:

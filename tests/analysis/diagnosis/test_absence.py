@@ -184,6 +184,22 @@ def test_updates_that_are_skipped_now_and_then_are_no_divergence(tmp_path: Path)
     assert not open_folder(write_run(tmp_path / "run", made)).findings
 
 
+def test_a_norm_that_is_lost_is_no_policy_that_is(tmp_path: Path) -> None:
+    """ "Every weight is lost" was said of runs whose log-probabilities are finite to the end."""
+    for name, given, words in (
+        ("moves", {}, "the updates are skipped, or only these numbers are lost"),
+        ("stands", {"logp_new": "logp_current"}, "the policy stands still"),
+        ("last", {}, "Only the last step"),
+    ):
+        made = steps(STEPS - 1 if name == "last" else 9, grad_norm=np.nan)
+        made = [
+            step.with_tokens(**{new: step.tokens[old] for new, old in given.items()}) if step.number >= 9 else step
+            for step in made
+        ]
+        (found,) = (each for each in open_folder(write_run(tmp_path / name, made)).findings if each.rule == "diverged")
+        assert "while log-probabilities stay finite" in found.sentence and words in found.why
+
+
 def test_a_judge_that_fails_is_not_a_policy_that_diverged(tmp_path: Path) -> None:
     made = steps()
     for step in made[9:]:

@@ -108,6 +108,13 @@ def test_a_reward_that_rises_while_evaluation_falls_is_over_optimised() -> None:
     assert causes(fallen(reward=np.interp(np.arange(STEPS), [0, BEST, FALL, STEPS], [0.3, 0.7, 0.2, 0.2]))) == []
 
 
+def test_a_reward_that_fell_with_the_evaluation_has_not_stayed() -> None:
+    """Of few values the error is large, and "the training reward stayed (0.2 to 0.0483)" was said."""
+    noise = 0.2 * np.random.default_rng(3).standard_normal(STEPS)
+    assert causes(fallen(reward=after(40, 0.2, 0.05) + noise)) == []
+    assert causes(fallen(reward=0.2 + noise)) == ["reward_hacked"]
+
+
 def test_a_drop_that_has_begun_has_its_cause() -> None:
     """The level is low at the end only: no fall that lasts, and what changed before it is named all the same."""
     level = after(50, 0.7, 0.2)

@@ -299,13 +299,17 @@ def test_a_short_run_without_any_signal_is_not_healthy() -> None:
         assert len(finding.steps) == steps
 
 
-def without_signal(folder: Path, rewards: list[float], advantage: float = 0.0) -> RunEvidence:
-    """Twelve steps of 12 groups with 2 responses that have these rewards in turn, and so on around."""
+def without_signal(
+    folder: Path, rewards: list[float], advantage: float = 0.0, *, truncated: bool = False, by_step: bool = False
+) -> RunEvidence:
+    """Twelve steps of 12 groups with 2 responses, whose rewards are these in turn; or one of them in each step."""
     steps = []
     for number in range(12):
         step = plain_step(np.full(24, -2.0), np.full(24, -2.0), number=number, group=np.arange(24) // 2,
                           advantage=np.full(24, advantage, dtype=np.float32))  # fmt: skip
-        step.sequences["reward"] = np.resize(np.asarray(rewards, dtype=np.float32), 24)
+        given = [rewards[number]] if by_step else rewards
+        step.sequences["reward"] = np.resize(np.asarray(given, dtype=np.float32), 24)
+        step.sequences["truncated"] = np.full(24, truncated)
         steps.append(step)
     run = open_run(write_run(folder, steps))
     return RunEvidence(summarise(run), run)
@@ -327,6 +331,13 @@ def test_zero_signal_is_explained_by_the_rewards_of_the_groups_without_one(tmp_p
     unlogged = made_up(zero_advantage_group_fraction=0.9, reward=0.5 + 0.01 * RAMP)
     finding = finding_of("zero_signal", unlogged)
     assert "every advantage was 0" in finding.sentence and "become" not in finding.why
+
+
+def test_prompts_are_not_blamed_for_what_is_cut_off_or_for_a_reward_of_the_step(tmp_path: Path) -> None:
+    cut = finding_of("zero_signal", without_signal(tmp_path / "cut", [1.0, 1.0] + 18 * [0.0], truncated=True))
+    assert "100% of the responses of all these groups are cut off" in cut.why and "length limit" in cut.do
+    of_step = finding_of("zero_signal", without_signal(tmp_path / "step", [0.0, 1.0] * 6, by_step=True))
+    assert "All responses of a step have one reward" in of_step.why and "reward function" in of_step.do
 
 
 def test_without_a_reward_nothing_is_said_of_it() -> None:

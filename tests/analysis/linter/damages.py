@@ -93,4 +93,12 @@ FAULTS: dict[str, Fault] = {
     "clipped with a gradient": Fault(
         "tokens", at(every(20), clipped=True, clip_side=1, gradient_weight=0.5), "masks", WARNING
     ),
+    "rejected with a gradient": Fault(
+        "tokens", at(every(20), rejected="too old", clipped=False, clip_side=0, gradient_weight=0.5), "masks", WARNING,
+        words="are rejected by a mask",
+    ),
+    "no gradient": Fault(
+        "tokens", at(everywhere, gradient_weight=0.0), "masks", WARNING, frozenset({"applied_loss"}),
+        words="No token has a gradient",
+    ),
 }  # fmt: skip

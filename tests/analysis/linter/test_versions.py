@@ -45,5 +45,24 @@ def test_labels_that_are_one_token_off_are_named(tmp_path: Path, fault: str) -> 
     assert ("the response" in sentence) == fault.startswith("column"), sentence
 
 
+@pytest.mark.parametrize(("apart", "said_so"), [(0.05, True), (0.3, False)])
+def test_a_counter_that_begins_again_is_told_from_data_that_came_late(
+    apart: float, said_so: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+
+    def step(number: int) -> Step:
+        late = number in (9, 10)
+        behavior = -rng.exponential(1.0, 240) - 0.3
+        moved = (apart if late else 0.05) * rng.standard_normal(240)
+        return plain_step(
+            behavior, np.minimum(behavior + moved, -1e-3), number=number, group=np.arange(240) // 8,
+            behavior_version=np.full(240, number - (9 if late else 1), dtype=np.int32),
+        )  # fmt: skip
+
+    run = open_run(write_run(tmp_path / "run", [step(number) for number in range(1, 16)]))
+    assert any("goes back" in each.sentence for each in asked(run, "versions")) is said_so
+
+
 def test_true_labels_are_not(tmp_path: Path) -> None:
     assert said(tmp_path, "none") == []
