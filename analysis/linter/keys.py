@@ -434,7 +434,7 @@ def _counted(evidence: LogEvidence, filters: Iterable[str]) -> "pd.Series[float]
 
 @check(order=60, needs=(GROUP, ("sequences.prompt_id",)))
 def prompts(evidence: LogEvidence) -> list[Finding]:
-    """Groups that hold the answers to different prompts."""
+    """Groups that hold the answers to different prompts, and steps whose groups are all of one."""
     logged = evidence.frame("select count(prompt_id) as n from sequence")["n"].iloc[0]
     if not logged:
         return not_checked("prompt_id is not logged.")
@@ -445,7 +445,7 @@ def prompts(evidence: LogEvidence) -> list[Finding]:
         "group by step, group_id having count(distinct prompt_id) > 1 order by step, group_id"
     )
     if mixed.empty:
-        return passed("Every group answers one prompt.")
+        return _one_prompt_a_step(evidence) or passed("Every group answers one prompt.")
     where = steps_with(mixed.groupby("step").size())
     return [
         Finding(
@@ -460,3 +460,29 @@ def prompts(evidence: LogEvidence) -> list[Finding]:
             first_of(mixed),
         )
     ]
+
+
+def _one_prompt_a_step(evidence: LogEvidence) -> list[Finding]:
+    """Whether nearly all steps have several groups of one prompt, and others of another."""
+    of_step = evidence.frame(
+        "select step, count(distinct group_id) as n_groups, count(distinct prompt_id) as n_prompts, "
+        "min(prompt_id) as prompt from sequence where prompt_id is not null group by step order by step"
+    )
+    alone = of_step[(of_step["n_prompts"] == 1) & (of_step["n_groups"] >= _FEWEST_GROUPS)]
+    if len(alone) < max(_FEWEST_STEPS, _NEARLY_ALL * len(of_step)) or alone["prompt"].nunique() == 1:
+        return []
+    steps = tuple(int(step) for step in alone["step"])
+    return [
+        Finding(
+            f"All groups of a step are of one prompt {evidence.in_steps(steps)}: {alone['n_groups'].median():.0f} a "
+            "step. Each update learns from one task alone, and the mean reward is that of its prompt.",
+            Severity.WARNING,
+            "Shuffle the prompts, and repeat each as often as a group has responses and not as a step has.",
+            (estimated("steps", len(alone)),),
+            steps,
+            ("prompt_id",),
+        )
+    ]
+
+
+_FEWEST_GROUPS, _FEWEST_STEPS = 4, 5

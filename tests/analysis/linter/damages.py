@@ -85,6 +85,9 @@ FAULTS: dict[str, Fault] = {
         "sequences", at(one_sequence, group_id=0), "sequence_rows", CRITICAL, frozenset({"prompts"})
     ),
     "another prompt": Fault("sequences", at(one_sequence, prompt_id=99), "prompts", CRITICAL),
+    "one prompt a step": Fault(
+        "sequences", at(everywhere, prompt_id="step"), "prompts", WARNING, words="All groups of a step are of one"
+    ),
     "a step lost": Fault("steps", without(lambda frame: frame["step"] == 4), "steps", WARNING),
     "from the future": Fault("tokens", at(one_sequence, behavior_version=9), "versions", CRITICAL),
     "versions off by one": Fault("tokens", versions_off_by_one, "versions", WARNING, run="on-policy"),
