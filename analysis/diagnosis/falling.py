@@ -239,16 +239,18 @@ def advantage_grew_giant(evidence: RunEvidence) -> MarkReading | None:
 
 @mark(needs=(), limit=_MORE)
 def learning_rate_jumped(evidence: RunEvidence) -> MarkReading | None:
-    """The learning rate rises by half or more in one step, beyond all that it was up to the best level.
+    """The learning rate rises by half or more in one step, beyond what it was at the best level.
 
-    A warm-up rises in smaller steps; as a factor.
+    A warm-up rises in smaller steps, and a schedule that begins again comes back to where it was; as a factor.
     """
-    around = _around(evidence, "learning_rate")
-    if around is None or len(around.before) < _FEW or not around.before.max() > 0:
+    around, fall = _around(evidence, "learning_rate"), fall_seen(evidence)
+    if around is None or fall is None or len(around.before) < _FEW or not around.before.max() > 0:
         return None
     rate = courses_of(evidence)["learning_rate"].series.dropna()
     earlier = rate.shift()
-    jumps = (rate / earlier).where(rate > around.before.max(), 1.0).reindex(around.during.index).fillna(1.0)
+    # A step's update comes after its evaluation: that of the last good one may be the first that is too large.
+    until = rate.loc[fall.still_good : fall.found]
+    jumps = (rate / earlier).where(rate > earlier.reindex(until.index[:1]).max(), 1.0).reindex(until.index).fillna(1.0)
     step = step_of(jumps.idxmax())
     clause = f"the learning rate rose from {number(float(earlier.loc[step]))} to {number(float(rate.loc[step]))} in "
     return MarkReading(float(jumps.max()), f"{clause}step {step}", (step,), ("steps.learning_rate",))

@@ -115,6 +115,14 @@ def test_a_reward_that_fell_with_the_evaluation_has_not_stayed() -> None:
     assert causes(fallen(reward=0.2 + noise)) == ["reward_hacked"]
 
 
+def test_a_schedule_that_begins_again_has_jumped() -> None:
+    """To where it was at first, which is no larger than what it was before the best level."""
+    decays = np.linspace(2e-6, 2e-7, 36)
+    again = np.concatenate([decays, decays[: STEPS - 36]])
+    assert causes(fallen({"learning_rate": again})) == ["learning_rate_step"]
+    assert causes(fallen({"learning_rate": np.linspace(2e-6, 2e-7, STEPS)})) == []
+
+
 def test_a_drop_that_has_begun_has_its_cause() -> None:
     """The level is low at the end only: no fall that lasts, and what changed before it is named all the same."""
     level = after(50, 0.7, 0.2)
