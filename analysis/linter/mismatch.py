@@ -28,7 +28,9 @@ _FEWEST_STEPS, _FEWEST_TOKENS = 6, 1000
 # Log-probability above which both engines give 0 or nearly so, whatever they differ in.
 _SURE = -1e-3
 _EQUAL = 1e-6
-# Of a mismatch that begins at a boundary: at its first place, this share of what it is beyond.
+_FEWEST_BEFORE = 2
+"""Steps before a jump."""
+# Of a mismatch that begins at a boundary or a step: at its first place, this share of what it is beyond.
 _AT_ONCE = 0.5
 _LEAST_EQUAL = 0.05
 """Share of the unsure tokens with the very same value: of engines that differ nearly none."""
@@ -138,6 +140,43 @@ def mismatch_keeps_growing(evidence: LogEvidence) -> MarkReading | None:
         tuple(map(int, last.index)),
         _columns(evidence),
     )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=5.0)
+def mismatch_steps_up(evidence: LogEvidence) -> MarkReading | None:
+    """From one step on every step has many times the mismatch of those before, and it stays as it began."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    values, at, times = level.to_numpy(), 0, 1.0
+    # Updates that do not arrive begin at a step, too: later than that, and flat behind, is no growth with them.
+    for each in range(_FEWEST_BEFORE, len(values) - _FEWEST_STEPS // 2 + 1):
+        before, behind = max(values[:each].max(), 1e-3), values[each:]
+        flat = behind[: _FEWEST_STEPS // 2].min() > _AT_ONCE * np.median(behind)
+        if flat and behind.min() / before > times and _updated_before(evidence, int(level.index[each])):
+            at, times = each, float(behind.min() / before)
+    return MarkReading(
+        times,
+        f"the mismatch is at least {number(times)} × as large from step {level.index[at]} on as in every step before, "
+        "at once",
+        tuple(map(int, level.index[at:])),
+        _columns(evidence),
+    )
+
+
+def _updated_before(evidence: LogEvidence, step: int) -> bool:
+    """Whether some update had come to the sampler before a step, as far as versions are logged.
+
+    Labels that are too young are right as long as all data are of the first version.
+    """
+    versions = evidence.once(
+        "versions by step",
+        lambda: evidence.frame(
+            "select step, min(behavior_version) as low, max(behavior_version) as high from examined group by step"
+        ).set_index("step").sort_index(),
+    )  # fmt: skip
+    known = versions[versions.index < step].dropna()
+    return len(known) == 0 or bool(known["high"].max() > known["low"].iloc[0])
 
 
 @mark(needs=ENGINE_COLUMNS, limit=2.0)
@@ -542,7 +581,7 @@ cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
     refutes=(*_AT_A_PLACE, mismatch_varies, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
-             mismatch_follows_updates),
+             mismatch_follows_updates, mismatch_steps_up),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
     reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
 )  # fmt: skip
@@ -550,7 +589,7 @@ cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
-    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
@@ -573,6 +612,12 @@ cause(
     refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "other_from_a_step", Family.MISMATCH, "From one step on sampler and trainer compute differently",
+    requires=(mismatch_steps_up,), refutes=(*_AT_A_PLACE, mismatch_follows_updates, sampler_is_frozen),
+    do="Look at what happened to the sampler before this step: a restart, waking from sleep, a reload, a new setting.",
+    reports=("NeMo-RL #2631", "vLLM #29341", "TRL #5312"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "older_weights_for_some_steps", Family.MISMATCH, "The sampler had other, older weights in a few steps",

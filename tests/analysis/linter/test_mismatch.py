@@ -100,6 +100,7 @@ def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], A
         ),
         (lambda frame: np.minimum(frame["step"], 4) * 0.05, "rounded_update", "in the second half of the run"),
         (lambda frame: 0.02 * frame["step"], "engines_drift_apart", "the last third of the run"),
+        (lambda frame: np.where(frame["step"] < 3, 0.02, 0.5), "other_from_a_step", "from step 3 on"),
         (lambda frame: np.where(frame["step"].isin([5, 6]), 0.4, 0.03), "older_weights_for_some_steps", "steps 5–6"),
         (lambda frame: 0.01 + 0.006 * frame["position"], "long_contexts", "grows with the position"),
         (lambda frame: np.where(frame["position"] < 17, 0, 0.2), "kernel_boundary", "identical up to position 1"),
@@ -113,6 +114,17 @@ def test_a_cause_is_named_with_its_place(
     assert found.outcome is Outcome.FOUND and found.of_cause == cause, found.sentence
     assert words in found.sentence + found.why
     assert found.do.startswith(CAUSES[cause].do)
+
+
+def test_a_jump_is_no_growth_and_a_growth_is_no_jump(tmp_path: Path) -> None:
+    """A jump that updates could make, behind the first version's data, is left to the causes that begin there."""
+    jump = made(tmp_path / "jump", lambda frame: np.where(frame["step"] < 3, 0.02, 0.5))
+    assert "rounded" not in jump.sentence and "labels" not in jump.sentence, jump.sentence
+    for begins in (1, 3):
+        grown = made(
+            tmp_path / f"{begins}", lambda frame, first=begins: np.clip(frame["step"] - first + 1, 0, 5) * 0.08
+        )
+        assert grown.of_cause == "rounded_update", grown.sentence
 
 
 def test_a_boundary_is_told_from_a_growth_that_rounding_hides(tmp_path: Path) -> None:
