@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.cause import Family, Suspect, cause, findings_of
-from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
+from ratioscope.analysis.findings.finding import Example, Finding, Severity, not_checked, passed
 from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.frameworks.remedies import framework_of
-from ratioscope.analysis.linter.alignment import UNCORRELATED
+from ratioscope.analysis.linter.alignment import UNCORRELATED, shifted
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
-from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.noise_floor import FLOAT32_FLOOR, HEALTHY_TV
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
 from ratioscope.analysis.linter.values import is_one_of
@@ -44,6 +44,10 @@ _SHARPER = 0.5
 """Share of the spread over positions in the response that is left of it where the prompt is counted."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
+_FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
+"""Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
+_LEFT_OVER = 0.2
+"""Share of the distance that is left against the row before, and ahead of the token where a shift begins."""
 
 
 def _differing(evidence: LogEvidence) -> pd.DataFrame | None:
@@ -430,6 +434,53 @@ def _boundary(begins: "pd.Series[float]", absolute: "pd.Series[float]") -> str:
     return f"position {found.median():.0f} {counted} (median; {low:.0f} to {high:.0f})"
 
 
+@mark(needs=ENGINE_COLUMNS, limit=0.02)
+def shifted_from_a_token_on(evidence: LogEvidence) -> MarkReading | None:
+    """In some responses the sampler's values are those of the trainer's neighbouring row from one token on."""
+    frame = _differing(evidence)
+    if frame is None or evidence.found(shifted):  # whole columns
+        return None
+    found = {by: _shifted_responses(frame, by) for by in (1, -1)}
+    by = max(found, key=lambda each: len(found[each][0]))
+    inside, n_responses = found[by]
+    if n_responses < _FEWEST_RESPONSES or len(inside) < _FEWEST_SHIFTED:
+        return MarkReading(0.0, "")
+    share, begins = len(inside) / n_responses, inside["position"].median()
+    return MarkReading(
+        share,
+        f"in at least {percent(share)} of the responses logp_behavior is, from position {begins:.0f} (median) to the "
+        f"end, the trainer's value of the row {'before' if by == 1 else 'behind'}, and it is in place ahead of that",
+        tuple(sorted({*map(int, inside["step"])})),
+        _columns(evidence),
+        tuple(Example(*map(int, row)) for row in inside.head(EXAMPLES).to_numpy()),
+    )
+
+
+def _shifted_responses(frame: pd.DataFrame, by: int) -> tuple[pd.DataFrame, int]:
+    """Responses whose values are another row's from one token on, and how many responses there are.
+
+    Args:
+        by: 1 for the row before, -1 for that behind.
+    """
+    response = frame.groupby(["step", "seq_id"], sort=False).ngroup().to_numpy()
+    position, ours = frame["position"].to_numpy(), frame["logp_behavior"].to_numpy(dtype=float)
+    trainers = ours + frame["fresh"].to_numpy(dtype=float)
+    follows = (np.roll(response, by) == response) & (np.roll(position, by) == position - by)
+    # Bounded: one token that was nearly impossible is no sign of a shift.
+    here = np.minimum(np.abs(ours - trainers), 1.0)
+    there = np.where(follows, np.minimum(np.abs(ours - np.roll(trainers, by)), 1.0), here)
+    tokens = pd.DataFrame({"response": response, "here": here, "there": there, "far": here > _FAR_APART})
+    # The token from which on the neighbour explains most.
+    gain = (tokens["here"] - tokens["there"])[::-1].groupby(response[::-1]).cumsum()[::-1]
+    begins = gain.groupby(response).idxmax().to_numpy()
+    behind = np.arange(len(tokens)) >= begins[response]
+    after = tokens[behind].groupby("response").agg({"here": "mean", "there": "mean", "far": "sum"})
+    ahead = tokens[~behind].groupby("response")["here"].mean().reindex(after.index)
+    least = _LEFT_OVER * after["here"]
+    inside = (after["far"] >= _FEWEST_FAR) & (after["there"] < least) & (ahead < least)
+    return frame.iloc[begins[inside.to_numpy()]][["step", "seq_id", "position"]], len(after)
+
+
 @mark(needs=(*ENGINE_COLUMNS, ("logp_new",)), limit=0.2)
 def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
     """The trainer is beyond the sampler where the next update goes on to move it: the sampler has older weights.
@@ -573,6 +624,12 @@ cause(
     explains=(*_TAILS, "own_token"),
 )  # fmt: skip
 cause(
+    "late_from_a_token_on", Family.MISMATCH, "From one token on, values of some responses belong to other tokens",
+    requires=(shifted_from_a_token_on,),
+    do="Train on the sampled token ids, with their log-probabilities: ids that are made anew from the text differ.",
+    reports=("rllm #816", "rllm #898", "python-sdk #457"), explains=(*_TAILS, "mean_ratio"),
+)  # fmt: skip
+cause(
     "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",
     requires=(identical_then_not,), do="Look for a block, window or kernel limit there: KV cache, attention, chunks.",
     reports=("SGLang #25790", "vLLM #54035"),
@@ -632,7 +689,8 @@ cause(
 )  # fmt: skip
 cause(
     "padding", Family.MISMATCH, "Padding reaches the log-probabilities: short responses of a batch differ more",
-    requires=(mismatch_of_short_responses,), refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit),
+    requires=(mismatch_of_short_responses,),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on),
     do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
     reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
 )  # fmt: skip

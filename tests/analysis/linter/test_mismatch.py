@@ -29,6 +29,7 @@ def made(
     new: bool = True,
     short: int = LENGTH,
     decimals: int | None = None,
+    sampled: Callable[[pd.DataFrame], Array] | None = None,
 ) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
@@ -37,6 +38,7 @@ def made(
             rank, length.
         later: by how much an update moves the logits.
         short: tokens of one in two responses.
+        sampled: the sampler's values, of the same frame with the trainer's; None: the trainer's with the noise.
         decimals: that the log keeps of a log-probability, and says so; None: all.
     """
     rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
@@ -59,8 +61,9 @@ def made(
         # A difference of logits moves a log-probability by 1 - p of it.
         moved = -np.expm1(trainer) * np.asarray(spread(frame)) * rng.standard_normal(len(frame))
         update = -np.expm1(trainer) * later * rng.standard_normal(len(frame))
+        behavior = sampled(frame.assign(trainer=trainer)) if sampled else np.minimum(trainer - moved, -1e-7)
         step = plain_step(
-            np.minimum(trainer - moved, -1e-7), trainer, np.minimum(trainer + update, -1e-7) if new else None,
+            behavior, trainer, np.minimum(trainer + update, -1e-7) if new else None,
             number=number, sequence=response, group=of, logp_behavior_train=trainer.astype(np.float32),
             token_id=rng.integers(0, 500, len(frame)).astype(np.int32),
             segment_id=frame["segment"].to_numpy(np.int16),
@@ -125,6 +128,27 @@ def test_a_jump_is_no_growth_and_a_growth_is_no_jump(tmp_path: Path) -> None:
             tmp_path / f"{begins}", lambda frame, first=begins: np.clip(frame["step"] - first + 1, 0, 5) * 0.08
         )
         assert grown.of_cause == "rounded_update", grown.sentence
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_values_that_are_late_from_one_token_on_are_named(tmp_path: Path, by: int) -> None:
+    """In a fifth of the responses; values that are as far off, and no neighbour's, are not called so."""
+
+    def late(values: pd.DataFrame) -> Array:
+        trainer = values["trainer"].to_numpy()
+        moved = (values["response"] % 5 == 0) & (values["position"] > 6 + values["response"] % 5)
+        moved &= values["position"] < values["length"] - 1
+        return np.where(moved, np.roll(trainer, by), trainer - 1e-4)
+
+    def mixed(values: pd.DataFrame) -> Array:
+        right, there = late(values), np.random.default_rng(1).permutation(values["trainer"].to_numpy())
+        return np.where(right == values["trainer"] - 1e-4, right, there)
+
+    found = made(tmp_path / "late", lambda frame: np.zeros(len(frame)), sampled=late, short=25)
+    assert found.of_cause == "late_from_a_token_on", found.sentence
+    assert f"the row {'before' if by == 1 else 'behind'}" in found.sentence
+    found = made(tmp_path / "mixed", lambda frame: np.zeros(len(frame)), sampled=mixed, short=25)
+    assert found.of_cause != "late_from_a_token_on", found.sentence
 
 
 def test_a_boundary_is_told_from_a_growth_that_rounding_hides(tmp_path: Path) -> None:
