@@ -151,14 +151,13 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
         )
     by_drawing = evidence.remarks(drawn_as_logged)[0]
     blamed: tuple[str, ...] = ("logp_behavior",)
+    remedy = _raw(evidence)
     if by_drawing.outcome is Outcome.FOUND:
         severity = Severity.CRITICAL
         cause = "the tokens are no sample of logp_behavior"
     elif by_drawing.outcome is Outcome.PASSED:
-        blamed, severity = ("entropy", "logp_current"), Severity.WARNING
-        cause = (
-            "logp_behavior is what they were drawn with, so that entropy or logp_current is of another policy or unit"
-        )
+        severity = Severity.WARNING
+        blamed, cause, remedy = _entropy_or_draw(current[known], sample.sampled[known], entropy[known])
     else:
         blamed, severity = ("logp_behavior", "entropy", "logp_current"), Severity.CRITICAL
         cause = "whether entropy or log-probabilities are wrong is unknown, because too few responses share a state"
@@ -167,14 +166,45 @@ def entropy_agrees(evidence: LogEvidence) -> list[Finding]:
             f"The sampled tokens are {'more' if mean > 0 else 'less'} surprising than the entropy says: -logp_current "
             f"is {number(ratio)} × the entropy, where both should be equal (z {z:.0f}): {cause}.",
             severity,
-            _raw(evidence)
-            if severity is Severity.CRITICAL
-            else "Compute entropy and logp_current in one forward pass, in nats.",
+            remedy,
             numbers,
             evidence.all_steps,
             blamed,
         )
     ]
+
+
+def _entropy_or_draw(current: Floats, sampled: Floats, entropy: Floats) -> tuple[tuple[str, ...], str, str]:
+    """What is wrong where tokens repeat as logp_behavior says, which a small change of the draw hardly moves.
+
+    A distribution with a token of probability p has at least the entropy of the two outcomes p and 1 - p.
+
+    Returns:
+        The columns to blame, the cause as a clause, and the remedy.
+    """
+    p = np.exp(np.minimum(current, 0.0))
+    rest = np.maximum(1 - p, np.finfo(float).tiny)
+    least = -p * np.minimum(current, 0.0) - rest * np.log(rest)
+    impossible = float((entropy < least - LEAST_NATS).mean())
+    if impossible > FEW:
+        return (
+            ("entropy", "logp_current"),
+            f"in {percent(impossible)} of the tokens no distribution with their probability has so small an entropy, "
+            "which is of another policy or unit",
+            "Compute entropy and logp_current in one forward pass, in nats.",
+        )
+    if float(np.abs(current - sampled).mean()) <= LEAST_NATS:
+        blamed: tuple[str, ...] = ("logp_behavior", "entropy")
+        cause = "logp_behavior and logp_current agree, so that tokens were not drawn from them or the entropy is wrong"
+    else:
+        blamed = ("logp_behavior", "entropy", "logp_current")
+        cause = "tokens were not drawn from logp_behavior, or logp_current or the entropy is wrong"
+    return (
+        blamed,
+        cause,
+        "Recompute entropies of a few states from their logits. Where they are right, look at how tokens are chosen: "
+        "accepted drafts, penalties, tokens that are forbidden.",
+    )
 
 
 def _at_other_tokens(

@@ -14,7 +14,7 @@ from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
 from tests.cases.faults import sharper
 from tests.cases.held_out import HELD_OUT
-from tests.cases.world import END, Array, Log, Shape, apply_loss, simulate, write
+from tests.cases.world import END, Array, Call, Log, Shape, apply_loss, simulate, write
 
 SMALL = Shape(31, steps=12, groups=6, responses=6, longest=40)
 
@@ -64,6 +64,19 @@ def test_entropies_of_other_tokens(tmp_path: Path) -> None:
     log.tokens["entropy"] = log.rng.permutation(log.tokens["entropy"])
     (remark,) = found(log, tmp_path, "entropy_agrees")
     assert "other tokens" in remark.sentence
+
+
+def test_an_entropy_that_is_too_small_is_told_from_a_draw_that_is_not_logged(tmp_path: Path) -> None:
+    """The first is less than such tokens allow; of the second entropies and log-probabilities are right."""
+
+    def draw(call: Call, logp: Array) -> Array:
+        return np.where((call.rng.random(len(logp)) < 0.75)[:, None], 1.2 * logp, logp)
+
+    (small,) = found(simulate(Shape(36), entropy_at=0.6), tmp_path / "small", "entropy_agrees")
+    assert "no distribution" in small.sentence and small.columns == ("entropy", "logp_current")
+    (drawn,) = found(simulate(Shape(36), draw=draw, logs_raw=True), tmp_path / "drawn", "entropy_agrees")
+    assert "tokens were not drawn from them or the entropy is wrong" in drawn.sentence
+    assert drawn.columns == ("logp_behavior", "entropy") and "drafts" in drawn.do
 
 
 def test_true_entropies_follow_the_tokens_on_old_data(tmp_path: Path) -> None:
