@@ -375,6 +375,16 @@ def mismatch_at_first_tokens(evidence: LogEvidence) -> MarkReading | None:
     return sign.reading if begins else MarkReading(1.0, "")
 
 
+@mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
+def mismatch_behind_a_change(evidence: LogEvidence) -> MarkReading | None:
+    """The first tokens behind a change of version within a response hold more of the mismatch than they should."""
+    sign = HELD_BY["version_change"](evidence)
+    if not sign.known:
+        return None
+    begins = sign.present and sign.reading.place.partition(": ")[2].startswith("0")
+    return sign.reading if begins else MarkReading(1.0, "")
+
+
 @mark(needs=ENGINE_COLUMNS, limit=0.8)
 def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
     """Sampler and trainer give the very same values up to some position of a response, and others from there on."""
@@ -448,8 +458,8 @@ def shifted_from_a_token_on(evidence: LogEvidence) -> MarkReading | None:
     share, begins = len(inside) / n_responses, inside["position"].median()
     return MarkReading(
         share,
-        f"in at least {percent(share)} of the responses logp_behavior is, from position {begins:.0f} (median) to the "
-        f"end, the trainer's value of the row {'before' if by == 1 else 'behind'}, and it is in place ahead of that",
+        f"in at least {percent(share)} of the responses logp_behavior is the trainer's value of the row "
+        f"{'before' if by == 1 else 'behind'} from position {begins:.0f} (median) to the end",
         tuple(sorted({*map(int, inside["step"])})),
         _columns(evidence),
         tuple(Example(*map(int, row)) for row in inside.head(EXAMPLES).to_numpy()),
@@ -615,6 +625,13 @@ cause(
     "turns_rendered_anew", Family.MISMATCH, "Turns begin in another context in the trainer than in the sampler",
     requires=(HELD_BY["turn_start"],), do="Train on the sampled token ids; do not render the conversation again.",
     explains=_TAILS,
+)  # fmt: skip
+cause(
+    "old_behind_a_change", Family.MISMATCH,
+    "Behind a change of version in a response, tokens are in part of older weights",
+    requires=(mismatch_behind_a_change,),
+    do="Compute the KV cache anew when new weights arrive within a response, or label tokens by what computed them.",
+    reports=("SkyRL #2246", "SkyRL #1798", "SkyRL #979"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "expert_routing", Family.MISMATCH, "Sampler and trainer choose other experts",

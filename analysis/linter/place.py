@@ -136,6 +136,11 @@ def _absolute(frame: pd.DataFrame) -> "pd.Series":
     return _doubling(counted.astype(int)).reindex(frame.index)
 
 
+def _behind_change(frame: pd.DataFrame) -> "pd.Series":
+    behind = frame["behind_change"].dropna().astype(int)
+    return _doubling(behind).reindex(frame.index)
+
+
 def _segments(frame: pd.DataFrame) -> "pd.Series":
     later = "after the first" + frame["history_break"].map(" ({})".format, na_action="ignore").fillna("")
     return later.where(frame["segment_id"] > 0, "the first").where(frame["segment_id"].notna())
@@ -153,6 +158,9 @@ DIVIDED_BY: dict[str, Divided] = {
     "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"]),
     "segment": Divided("segments:", (("segment_id",),), _segments),
     "turn_start": Divided("turns:", (("turn",),), _turn_starts),
+    "version_change": Divided(
+        "tokens behind a change of version:", (("behavior_version",),), _behind_change, doubling=True
+    ),
     "age": Divided(
         "age in versions", (("behavior_version",), ("logp_behavior_train",)), lambda frame: frame["version_lag"]
     ),

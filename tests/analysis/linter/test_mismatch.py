@@ -30,6 +30,7 @@ def made(
     short: int = LENGTH,
     decimals: int | None = None,
     sampled: Callable[[pd.DataFrame], Array] | None = None,
+    changes: bool = False,
 ) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
@@ -39,6 +40,7 @@ def made(
         later: by how much an update moves the logits.
         short: tokens of one in two responses.
         sampled: the sampler's values, of the same frame with the trainer's; None: the trainer's with the noise.
+        changes: whether the version changes where `behind` is 0.
         decimals: that the log keeps of a log-probability, and says so; None: all.
     """
     rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
@@ -51,6 +53,7 @@ def made(
         frame = pd.DataFrame(
             {"step": number, "response": response, "group": of, "position": position, "prompt": prompt[of],
              "absolute": position + (37 * response + 11 * number) % 89 + 3,
+             "behind": position - 8 - (5 * response + number) % 17,
              "segment": (position > (7 * response + number) % 31 + 4).astype(int),
              "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2,
              "length": length}
@@ -61,12 +64,14 @@ def made(
         # A difference of logits moves a log-probability by 1 - p of it.
         moved = -np.expm1(trainer) * np.asarray(spread(frame)) * rng.standard_normal(len(frame))
         update = -np.expm1(trainer) * later * rng.standard_normal(len(frame))
+        version = np.maximum(number - (frame["behind"] < 0), 0).to_numpy(np.int32)
         behavior = sampled(frame.assign(trainer=trainer)) if sampled else np.minimum(trainer - moved, -1e-7)
         step = plain_step(
             behavior, trainer, np.minimum(trainer + update, -1e-7) if new else None,
             number=number, sequence=response, group=of, logp_behavior_train=trainer.astype(np.float32),
             token_id=rng.integers(0, 500, len(frame)).astype(np.int32),
             segment_id=frame["segment"].to_numpy(np.int16),
+            **({"behavior_version": version} if changes else {}),
         )  # fmt: skip
         first = frame.drop_duplicates("response")
         step.sequences.update(
@@ -151,6 +156,17 @@ def test_values_that_are_late_from_one_token_on_are_named(tmp_path: Path, by: in
     assert found.of_cause != "late_from_a_token_on", found.sentence
 
 
+def test_tokens_behind_a_change_of_version_are_named(tmp_path: Path) -> None:
+    def old(frame: pd.DataFrame) -> Array:
+        behind = frame["behind"].to_numpy()
+        return np.where(behind >= 0, 0.5 * np.exp(-np.maximum(behind, 0) / 3), 0.02)
+
+    found = made(tmp_path / "run", old, changes=True)
+    assert found.of_cause == "old_behind_a_change" and "behind a change of version: 0 to" in found.sentence
+    alike = made(tmp_path / "alike", lambda frame: np.where(frame["behind"] >= 0, 0.5, 0.02), changes=True)
+    assert alike.of_cause != "old_behind_a_change", alike.sentence
+
+
 def test_a_boundary_is_told_from_a_growth_that_rounding_hides(tmp_path: Path) -> None:
     """With four decimals values are equal where they differ by less; a boundary begins at once, far above that."""
     found = made(tmp_path / "run", lambda frame: np.where(frame["position"] < 17, 0, 0.2), decimals=4)
@@ -208,6 +224,7 @@ def test_places_are_chance_on_noise() -> None:
             {"step": np.repeat(np.arange(8), n // 8), "group_id": np.arange(n) // 50, "seq_id": np.arange(n) // 25,
              "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
              "routing_agreement": None, "segment_id": None, "history_break": None,
+             "behind_change": (np.arange(n) % 25 - 9.0) * np.where(np.arange(n) % 25 < 9, np.nan, 1),
              "absolute": np.arange(n) % 25 + rng.integers(5, 200, n // 25).repeat(25),
              "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
              "environment": rng.integers(0, 2, n // 50).repeat(50), "adapter": None,
