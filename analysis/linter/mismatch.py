@@ -375,6 +375,13 @@ def mismatch_at_first_tokens(evidence: LogEvidence) -> MarkReading | None:
     return sign.reading if begins else MarkReading(1.0, "")
 
 
+@mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=2.0)
+def mismatch_of_some_tokens(evidence: LogEvidence) -> MarkReading | None:
+    """A few tokens of the vocabulary hold several times the mismatch that they should."""
+    sign = HELD_BY["token"](evidence)
+    return sign.reading if sign.known else None
+
+
 @mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
 def mismatch_behind_a_change(evidence: LogEvidence) -> MarkReading | None:
     """The first tokens behind a change of version within a response hold more of the mismatch than they should."""
@@ -639,6 +646,14 @@ cause(
     settings={"verl": "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
               "prime_rl": "trainer.enable_router_replay = true", "slime": "--use-rollout-routing-replay"},
     explains=(*_TAILS, "own_token"),
+)  # fmt: skip
+cause(
+    "some_tokens", Family.MISMATCH, "Particular tokens of the vocabulary are computed differently",
+    requires=(mismatch_of_some_tokens,),
+    refutes=(*_AT_A_PLACE, sampler_avoids_repeats, mismatch_of_the_last_token_at_the_limit),
+    do="Compare the rows of these tokens in embedding and output layer of both engines: added tokens, a resized "
+    "vocabulary.",
+    explains=_TAILS,
 )  # fmt: skip
 cause(
     "late_from_a_token_on", Family.MISMATCH, "From one token on, values of some responses belong to other tokens",

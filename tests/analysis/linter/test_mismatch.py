@@ -53,6 +53,7 @@ def made(
         frame = pd.DataFrame(
             {"step": number, "response": response, "group": of, "position": position, "prompt": prompt[of],
              "absolute": position + (37 * response + 11 * number) % 89 + 3,
+             "token": rng.integers(0, 500, len(of)),
              "behind": position - 8 - (5 * response + number) % 17,
              "segment": (position > (7 * response + number) % 31 + 4).astype(int),
              "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2,
@@ -69,7 +70,7 @@ def made(
         step = plain_step(
             behavior, trainer, np.minimum(trainer + update, -1e-7) if new else None,
             number=number, sequence=response, group=of, logp_behavior_train=trainer.astype(np.float32),
-            token_id=rng.integers(0, 500, len(frame)).astype(np.int32),
+            token_id=frame["token"].to_numpy(np.int32),
             segment_id=frame["segment"].to_numpy(np.int16),
             **({"behavior_version": version} if changes else {}),
         )  # fmt: skip
@@ -109,6 +110,7 @@ def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], A
         (lambda frame: np.minimum(frame["step"], 4) * 0.05, "rounded_update", "in the second half of the run"),
         (lambda frame: 0.02 * frame["step"], "engines_drift_apart", "the last third of the run"),
         (lambda frame: np.where(frame["step"] < 3, 0.02, 0.5), "other_from_a_step", "from step 3 on"),
+        (lambda frame: np.where(frame["token"] % 25 == 3, 0.9, 0.03), "some_tokens", "of 500 token ids"),
         (lambda frame: np.where(frame["step"].isin([5, 6]), 0.4, 0.03), "older_weights_for_some_steps", "steps 5–6"),
         (lambda frame: 0.01 + 0.006 * frame["position"], "long_contexts", "grows with the position"),
         (lambda frame: np.where(frame["position"] < 17, 0, 0.2), "kernel_boundary", "identical up to position 1"),
