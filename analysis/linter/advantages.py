@@ -170,7 +170,7 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
     responses = responses[np.isfinite(responses["reward"].astype(float))]
     relative = kind in RELATIVE
     constant = responses["max"] - responses["min"] <= _SAME * (1 + responses["mean"].abs())
-    if not kind and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
+    if (relative or not kind) and (shift := _of_the_neighbour(tokens, responses[~constant])) > _NEARLY_ALL:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs at one end of {percent(shift)} of the responses whose tokens differ, "
                        "and is one and the same on all others. It is shifted by one row.",
@@ -178,7 +178,8 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
     if relative and (~constant).mean() > _SOME:
         return [_found(evidence, responses[~constant],
                        f"The advantage differs between the tokens of {percent((~constant).mean())} of the responses, "
-                       f"where its kind ({kind}) gives a response one. It is shifted, or of other rows.",
+                       f"where its kind ({kind}) gives a response one. Something of each token is in it, or it is of "
+                       "other rows.",
                        Severity.CRITICAL, (estimated("share of the responses", (~constant).mean()),))]  # fmt: skip
     responses = responses.assign(reward=responses["reward"].astype(float))
     keys = [responses["step"], responses["group_id"]]
@@ -219,9 +220,11 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
                        f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups). They are of other "
                        "responses, or made of another reward than the logged one.",
                        Severity.WARNING, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
-    missing = _off_centre(evidence, responses) if kind in CENTRED else None
-    if missing is not None:
-        return [missing]
+    off = _off_centre(evidence, responses) if kind in CENTRED else None
+    if not kind and (~constant).mean() <= _SOME:
+        off = _of_another_reward(responses[constant], Severity.NOTICE)
+    if off is not None:
+        return [off]
     if not relative and abs(follows) < _UNRELATED:
         return not_checked(f"The advantage does not follow the rewards inside groups ({follows:.2f}), "
                                  "and the manifest does not say of which kind it is.")  # fmt: skip
@@ -277,26 +280,39 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
     dropped = evidence.responses["dropped"].notna().any()
     if dropped or evidence.spreads_groups or len(whole) < FEWEST_GROUPS or len(off) <= _MOST_OFF * len(whole):
         return None
-    steps = steps_with(off.groupby("step").size())
-    of = responses.set_index(["step", "group_id"]).loc[off.index].groupby(["step", "group_id", "reward"])["mean"]
-    if ((of.max() - of.min()) > _OFF_CENTRE * (1 + of.max().abs())).mean() > _MOST_OFF:
-        return Finding(
-            f"The advantages of {len(off):,} of {len(whole):,} groups do not add up to 0, and responses of equal "
-            "reward have different ones. They were computed from another group_id or reward.",
-            Severity.WARNING,
-            "Log the group and the reward that advantages are computed from.",
-            (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),
-            steps,
-            ("group_id", "reward"),
-        )
+    if (other := _of_another_reward(responses, Severity.WARNING)) is not None:
+        return other
+    says = "Responses of these groups are missing from the log, and what is left is a selection."
+    if whole["size"].nunique() == 1:
+        size = int(whole["size"].iloc[0])
+        says = f"Each group has {size}: responses of each are missing, or something is added to its advantages."
     return Finding(
         f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to 0, where "
-        "their kind makes them. Responses of these groups are missing from the log, and what is left is a selection.",
+        f"their kind makes them. {says}",
         Severity.WARNING,
         "Log every response that was sampled; of those that the loss left out, say why in the column dropped.",
         (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),
-        steps,
+        steps_with(off.groupby("step").size()),
         ("sequences",),
+    )
+
+
+def _of_another_reward(responses: pd.DataFrame, severity: Severity) -> Finding | None:
+    """Groups in which responses of equal reward have different advantages, whatever their kind makes of rewards."""
+    of = responses.groupby(["step", "group_id", "reward"])["mean"].agg(["min", "max", "size"])
+    of = of[of["size"] > 1]
+    differ = of["max"] - of["min"] > _OFF_CENTRE * (1 + of[["min", "max"]].abs().max(axis=1))
+    groups, n_groups = of[differ].groupby(["step", "group_id"]).size(), of.groupby(["step", "group_id"]).ngroups
+    if len(groups) < FEWEST_GROUPS or differ.mean() <= _MOST_OFF:
+        return None
+    return Finding(
+        f"In {len(groups):,} of {n_groups:,} groups responses of equal reward have different advantages. They were "
+        "computed from another group_id or reward.",
+        severity,
+        "Log the group and the reward that advantages are computed from.",
+        (estimated("groups", len(groups)), estimated("share of the sets of equal reward", float(differ.mean()))),
+        steps_with(groups.groupby("step").size()),
+        ("group_id", "reward"),
     )
 
 

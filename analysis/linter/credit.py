@@ -33,6 +33,10 @@ _SAME = 1e-5
 _ZERO = 1e-3
 """Of the mean |A|: below it an advantage is 0 but for rounding."""
 _SOME = 0.05
+_OFF_LINE, _ADDED = 0.005, 0.01
+"""Of the root mean square of A: what a line leaves unexplained, and what is more than rounding beside it."""
+_NEAR = 0.02
+"""Of an advantage: what small numbers in denominators make of it at most."""
 _FEWEST_GROUPS = 8
 _FEWEST = 20
 """Responses, below which nothing is said of a share of them."""
@@ -156,6 +160,107 @@ def _straight(rows: pd.DataFrame, keys: list[str], clause: str) -> MarkReading |
     return MarkReading(float((sums["ar"] ** 2 / sums["rr"]).sum()) / total, clause, (), ("advantage",))
 
 
+@mark(needs=_GROUPED, limit=0.5)
+def advantage_moved_by_step(evidence: LogEvidence) -> MarkReading | None:
+    """In each step the advantage is what the group's own rewards give, times one number, plus another one."""
+    rows = _whole(evidence)
+    rows = rows.assign(mean=rows["reward"].groupby(rows["group"]).transform("mean"))
+    of_step = rows.groupby("step")["mean"]  # with one mean for all groups the step's baseline is the group's
+    rows = rows[of_step.transform("max") - of_step.transform("min") > _SAME]
+    scale = float((rows["advantage"] ** 2).mean() ** 0.5) if len(rows) >= _FEWEST else nan
+    if not scale > 0:
+        return None
+    best = (0.0, 0.0)
+    for own in _formulas(rows).values():
+        of = rows[["step", "advantage"]].assign(own=own)
+        level = of.groupby("step").transform("mean")
+        a, x = of["advantage"] - level["advantage"], of["own"] - level["own"]
+        sums = pd.DataFrame({"ax": a * x, "xx": x * x}).groupby(of["step"]).transform("sum")
+        slope = sums["ax"] / sums["xx"].where(sums["xx"] > _SAME)
+        added = (level["advantage"] - slope * level["own"]).abs()
+        follows = slope * (sums["xx"] / of.groupby("step")["own"].transform("size")) ** 0.5 > _ADDED * scale
+        if ((a - slope * x) ** 2)[follows].mean() < (_OFF_LINE * scale) ** 2:
+            added = added.where(follows, 0.0)
+            best = max(best, (float((added > _ADDED * scale).mean()), float(added.max())))
+    share, largest = best
+    return MarkReading(
+        share, f"one number for each step, up to {number(largest)}, is added to what the group's own rewards give",
+        steps_with(rows.groupby("step").size()), ("advantage",),
+    )  # fmt: skip
+
+
+@mark(needs=_GROUPED, limit=0.8)
+def advantage_of_a_stride(evidence: LogEvidence) -> MarkReading | None:
+    """As many responses in a row as most groups have share a baseline, whichever group they are of."""
+    rows = _scored(evidence)
+    if evidence.spreads_groups or len(rows) < _FEWEST or not rows["grouped"].all():
+        return None
+    size = int(rows.groupby("group").size().mode().max())
+    place = rows.groupby("step").cumcount() // size
+    shares = zip(
+        _explained(rows, _formulas(rows)),
+        _explained(rows, _formulas(rows.assign(group=rows["step"] * len(rows) + place))),
+        strict=True,
+    )
+    own, of_blocks = max(shares, key=lambda each: each[1])
+    if not own <= 1 - _SOME:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        (of_blocks - own) / (1 - own),
+        f"blocks of {size} responses in a row give {percent(of_blocks)} of them, the groups give {percent(own)}",
+        steps_with(rows.groupby("step").size()), ("advantage",),
+    )  # fmt: skip
+
+
+@mark(needs=_GROUPED, limit=0.9)
+def advantage_of_another_kind(evidence: LogEvidence) -> MarkReading | None:
+    """The group's rewards give the advantages by another rule than the one that the manifest names."""
+    rows, stated = _whole(evidence), kind_of(evidence)
+    differ = _of_group(rows, "reward").abs() > _SAME
+    if stated not in _RULES.values() or differ.sum() < _FEWEST:
+        return None
+    advantage = rows["advantage"][differ]
+    shares = {
+        words: float(((advantage - values[differ]).abs() <= _NEAR * advantage.abs()).mean())
+        for words, values in _formulas(rows).items()
+    }
+    by_stated = max(share for words, share in shares.items() if _RULES[words] == stated)
+    best = max(shares, key=lambda words: shares[words])
+    return MarkReading(
+        shares[best] - by_stated,
+        f"{percent(shares[best])} of them are {best}, {percent(by_stated)} are of the kind that it names ({stated})",
+        steps_with(rows.groupby("step").size()), ("advantage",), first_of(rows[differ]),
+    )  # fmt: skip
+
+
+@mark(needs=(("advantage",), ("position",)), limit=0.9)
+def advantage_discounted(evidence: LogEvidence) -> MarkReading | None:
+    """A token has one and the same part of the advantage of the next one, in all responses."""
+    if responses_with_advantage(evidence)["constant"].mean() > 0.5:
+        return MarkReading(0.0, "")
+    row = evidence.frame(
+        """
+        with of as (
+            select step, seq_id, advantage::double / nullif(lead(advantage::double) over next, 0) as part
+            from token where isfinite(advantage) window next as (partition by step, seq_id order by position)
+        ), usual as (select median(part) as part, count(distinct (step, seq_id)) as n from of where part is not null)
+        select any_value(usual.part) as part, any_value(usual.n) as n,
+            avg((abs(of.part - usual.part) <= 0.1 * (1 - usual.part))::double) as share
+        from of, usual where of.part is not null
+        """
+    ).iloc[0]
+    if pd.isna(row["n"]) or row["n"] < _FEWEST:
+        return None
+    if not 0 < row["part"] < 1 - _ZERO / 10:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        float(row["share"]),
+        f"in {percent(float(row['share']))} of the tokens it is {number(float(row['part']))} × that of the next token, "
+        "so that it fades to the beginning of a response",
+        evidence.all_steps, ("advantage",),
+    )  # fmt: skip
+
+
 @mark(needs=_ADVANTAGES, limit=0.98)
 def advantage_is_the_reward(evidence: LogEvidence) -> MarkReading | None:
     """The advantage is the reward itself."""
@@ -222,12 +327,37 @@ def _of_group(rows: pd.DataFrame, name: str) -> "pd.Series[float]":
     return rows[name] - rows[name].groupby(rows["group"]).transform("mean")
 
 
-def _formulas(rows: pd.DataFrame) -> list[NDArray[np.float64]]:
-    """What the usual kinds make of the rewards of a group, (n_responses,) each."""
+_RULES = {
+    "the reward above the group's mean": "group_mean",
+    "that in standard deviations of the group": "group_normalised",
+    "that in sample standard deviations of the group": "group_normalised",
+    "the reward above the mean of the others": "leave_one_out",
+}
+"""The kinds of `algorithm.parts.advantage`, by what they make of a group's rewards."""
+
+
+def _formulas(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """What the usual kinds make of the rewards of a group, (n_responses,) for each of the rules."""
     centred, n = _of_group(rows, "reward"), rows["reward"].groupby(rows["group"]).transform("size")
     population = (centred**2).groupby(rows["group"]).transform("mean") ** 0.5
     scales = (pd.Series(1.0, rows.index), population, population * (n / (n - 1).clip(lower=1)) ** 0.5, (n - 1) / n)
-    return [np.where(scale > _SAME, centred / scale.clip(lower=_SAME), 0.0) for scale in scales]
+    return {
+        words: np.where(scale > _SAME, centred / scale.clip(lower=_SAME), 0.0)
+        for words, scale in zip(_RULES, scales, strict=True)
+    }
+
+
+def _tolerance(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """How far an advantage may be from what a rule gives."""
+    return 5e-4 * (1 + np.abs(rows["advantage"].to_numpy()))
+
+
+def _explained(rows: pd.DataFrame, formulas: dict[str, NDArray[np.float64]]) -> list[float]:
+    """Share of the advantages other than 0 that each rule gives."""
+    advantage = rows["advantage"].to_numpy()
+    signal = np.abs(advantage) > _ZERO
+    near = [np.abs(values - advantage) <= _tolerance(rows) for values in formulas.values()]
+    return [float(each[signal].mean()) if signal.any() else nan for each in near]
 
 
 @mark(needs=_GROUPED, limit=0.8)
@@ -255,13 +385,12 @@ def advantage_of_another_row(evidence: LogEvidence) -> MarkReading | None:
     signal = np.abs(advantage) > _ZERO
     if signal.sum() < _FEWEST:
         return None
-    tolerance = 5e-4 * (1 + np.abs(advantage))
-    formulas = list(_formulas(rows))
-    explained = [float((np.abs(values - advantage) <= tolerance)[signal].mean()) for values in formulas]
+    formulas, tolerance = _formulas(rows), _tolerance(rows)
+    explained = _explained(rows, formulas)
     if max(explained) > 1 - _SOME:
         return MarkReading(0.0, "")
     found = []
-    for own, values in zip(explained, formulas, strict=True):
+    for own, values in zip(explained, formulas.values(), strict=True):
         # How often a value hits one of the step's by chance: of values that are beside them.
         anywhere, by_chance = (
             float(_among(rows["step"].to_numpy(), values, advantage + beside, tolerance)[signal].mean())
@@ -527,6 +656,30 @@ cause(
     do="Reshape rewards to (groups, responses) and take the baseline over responses.", explains=("advantages",),
 )  # fmt: skip
 cause(
+    "whitened_again", F.CREDIT, "Advantages of all groups are moved together, as whitening them again does",
+    requires=(advantage_moved_by_step,), refutes=(advantage_by_step, advantage_is_the_reward, *_STATED),
+    do="Leave out the second whitening, or name the kind of advantage in algorithm.parts.",
+    explains=("advantages",), reports=("gem #113", "reskill #12"),
+)  # fmt: skip
+cause(
+    "fixed_stride", F.CREDIT, "Baselines are of blocks of a fixed size, which cut through groups",
+    requires=(advantage_of_a_stride,), refutes=(advantage_by_step, advantage_is_the_reward, *_STATED),
+    do="Key the baseline by the group of a response, not by its row.", explains=("advantages",),
+    reports=("AReaL #1419",),
+)  # fmt: skip
+cause(
+    "another_kind", F.CREDIT, "Advantages are of another kind than the manifest says",
+    requires=(advantage_of_another_kind,),
+    do="Compare the setting that divides by the group's deviation with algorithm.parts.advantage.",
+    reports=("rllm #447",),
+)  # fmt: skip
+cause(
+    "discounted", F.CREDIT, "Advantages are discounted token by token from the end of a response",
+    requires=(advantage_discounted,), refutes=_STATED,
+    do="Discount by 1, or name the kind of advantage in algorithm.parts.", explains=("advantages",),
+    reports=("rl #3679",),
+)  # fmt: skip
+cause(
     "bare_reward", F.CREDIT, "The advantage has no baseline", requires=(advantage_is_the_reward,),
     refutes=(groups_of_one_response, *_STATED), do="Subtract the mean reward of the prompt group.",
     explains=("advantages", "zero_signal"),
@@ -589,8 +742,8 @@ cause(
     explains=("advantages",), reports=("verl #6376", "SkyRL #1492", "slime #1370"),
 )  # fmt: skip
 
-_BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "bare_reward", "single_responses",
-              "single_responses_cancel")  # fmt: skip
+_BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",
+              "single_responses", "single_responses_cancel")  # fmt: skip
 
 
 @check(order=225, needs=(("advantage",),))

@@ -35,6 +35,8 @@ class Batch:
     """The reward that is logged, where that is not the one that advantages are made of."""
     of_token: Callable[[Floats, Ints, Ints, Ints], Floats] | None = None
     """Advantages of tokens, of (advantage, turn, position, tokens in the last turn), each by token."""
+    missing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(N, dtype=bool))
+    """Responses that are not logged."""
     reference: Floats | None = None
     """KL to the reference of each response, nats a token."""
 
@@ -85,7 +87,7 @@ def _step(batch: Batch) -> Step:
     step.sequences.update({"reward": reward.astype(np.float32), "prompt_id": batch.prompt + 100 * batch.number})
     step.sequences.update({name: values.astype(np.float32) for name, values in batch.parts.items()})
     step.scalars.update(batch.scalars)
-    return step
+    return step.rows(~batch.missing[response], ~batch.missing)
 
 
 def written(folder: Path, fault: Callable[[Batch], None], seed: int = 0, algorithm: Any = None, **how: Any) -> Path:
@@ -111,6 +113,52 @@ def of_two_groups(batch: Batch) -> None:
 
 def over_the_batch_axis(batch: Batch) -> None:
     batch.advantage = normalised(batch.reward, np.arange(N) % RESPONSES)
+
+
+def whitened_again(batch: Batch) -> None:
+    mean = np.average(batch.advantage, weights=batch.length)
+    spread = np.average((batch.advantage - mean) ** 2, weights=batch.length) ** 0.5
+    batch.advantage = (batch.advantage - mean) / spread
+
+
+def scaled_by_step(batch: Batch) -> None:
+    """Divided by the deviation in the step: groups of equal reward still have none."""
+    batch.advantage = batch.advantage / batch.advantage.std()
+
+
+def by_stride(batch: Batch) -> None:
+    """Responses are missing where groups are cut, eight in a row."""
+    there = batch.rng.random(N) > 0.06
+    block = np.full(N, -1)
+    block[there] = np.arange(there.sum()) // RESPONSES
+    batch.advantage = np.where(there, normalised(batch.reward, block), 0.0)
+    batch.missing = ~there
+
+
+def incomplete(batch: Batch) -> None:
+    """The same groups with missing responses, each with a baseline of its own."""
+    batch.missing = batch.rng.random(N) < 0.06
+    group = np.where(batch.missing, -1, batch.group)
+    batch.advantage = normalised(batch.reward, group)
+
+
+def discounted(batch: Batch) -> None:
+    left = np.concatenate([np.arange(n)[::-1] for n in batch.length])
+    batch.of_token = lambda advantage, turn, position, in_last: advantage * 0.9**left
+
+
+def discounted_by_turn(batch: Batch) -> None:
+    """Each turn has a part of the next one's credit: legitimate."""
+    last = np.repeat((batch.length - 1) // TURN, batch.length)
+    batch.of_token = lambda advantage, turn, position, in_last: advantage * 0.9 ** (last - turn)
+
+
+def with_a_value_function(batch: Batch) -> None:
+    """Generalised advantages: values differ from token to token."""
+    of = np.repeat(np.arange(N), batch.length)
+    value = batch.rng.normal(0, 0.3, len(of))
+    left = np.concatenate([np.arange(n)[::-1] for n in batch.length])
+    batch.of_token = lambda advantage, turn, position, in_last: 0.95**left * advantage - value
 
 
 def bare(batch: Batch) -> None:

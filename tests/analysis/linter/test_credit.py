@@ -41,6 +41,9 @@ FAULTS = {
         Case(credited.of_the_step, "step_baseline", "one baseline for the whole step"),
         Case(credited.of_two_groups, "prompt_baseline", "two groups of one prompt"),
         Case(credited.over_the_batch_axis, "batch_axis", "across groups"),
+        Case(credited.whitened_again, "whitened_again", "one number for each step"),
+        Case(credited.by_stride, "fixed_stride", "blocks of 8 responses"),
+        Case(credited.discounted, "discounted", "0.9 × that of the next token"),
         Case(credited.bare, "bare_reward", "no baseline"),
         Case(credited.alone, "single_responses", "prompt group of its own"),
         Case(credited.alone_and_centred, "single_responses_cancel", "its advantage is 0"),
@@ -62,6 +65,10 @@ CONTROLS = {
         credited.mildly_penalised,
         credited.large_without_a_jump,
         credited.turn_rewards,
+        credited.scaled_by_step,
+        credited.incomplete,
+        credited.discounted_by_turn,
+        credited.with_a_value_function,
     )
 }
 
@@ -94,6 +101,24 @@ def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path:
     assert (unknown.severity, grouped.severity) == (Severity.NOTICE, Severity.WARNING)
     assert causes(tmp_path / "c", of_step, algorithm=WHITENED) == set()
     assert causes(tmp_path / "d", credited.bare, algorithm={"name": "reinforce"}) == set()
+
+
+def test_another_kind_than_the_stated_one_is_named(tmp_path: Path) -> None:
+    def stated(kind: str) -> dict[str, Any]:
+        return {"name": "grpo", "parts": {"advantage": kind}}
+
+    assert causes(tmp_path / "a", credited.nothing, algorithm=stated("group_mean")) == {"another_kind"}
+    assert causes(tmp_path / "b", credited.nothing, algorithm=stated("group_normalised")) == set()
+    assert causes(tmp_path / "c", credited.nothing, algorithm=stated("shifted")) == set()
+
+
+def test_responses_of_equal_reward_have_one_advantage(tmp_path: Path) -> None:
+    def another_reward(batch: credited.Batch) -> None:
+        judge = batch.reward + batch.rng.normal(0, 0.3, len(batch.reward))
+        batch.advantage = credited.normalised(judge, batch.group)
+
+    (remark,) = (each for each in found(tmp_path / "run", another_reward) if each.rule == "advantages")
+    assert remark.severity is Severity.NOTICE and "equal reward have different advantages" in remark.sentence
 
 
 def test_the_sign_of_an_own_kind_is_checked(tmp_path: Path) -> None:
