@@ -1158,7 +1158,7 @@ def clip_at_another_range() -> Log:
 
 REINFORCE = {
     "name": "reinforce",
-    "parts": {"advantage": "group_mean", "level": "token", "weight": "none", "gate": "none"},
+    "parts": {"advantage": "group_normalised", "level": "token", "weight": "none", "gate": "none"},
 }
 
 
