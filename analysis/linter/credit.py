@@ -177,7 +177,8 @@ def advantage_moved_by_step(evidence: LogEvidence) -> MarkReading | None:
         a, x = of["advantage"] - level["advantage"], of["own"] - level["own"]
         sums = pd.DataFrame({"ax": a * x, "xx": x * x}).groupby(of["step"]).transform("sum")
         slope = sums["ax"] / sums["xx"].where(sums["xx"] > _SAME)
-        added = (level["advantage"] - slope * level["own"]).abs()
+        added = level["advantage"] - slope * level["own"]
+        added = (added - added.median()).abs()  # what is the same in every step is a baseline's shift (AsymRE)
         follows = slope * (sums["xx"] / of.groupby("step")["own"].transform("size")) ** 0.5 > _ADDED * scale
         if ((a - slope * x) ** 2)[follows].mean() < (_OFF_LINE * scale) ** 2:
             added = added.where(follows, 0.0)

@@ -58,7 +58,7 @@ def at(condition: Callable[[pd.DataFrame], "pd.Series[bool]"], **values: object)
     def change(frame: pd.DataFrame) -> pd.DataFrame:
         rows = condition(frame)
         for column, value in values.items():
-            frame.loc[rows, column] = frame.loc[rows, value] if isinstance(value, str) else value
+            frame.loc[rows, column] = frame.loc[rows, value] if isinstance(value, str) and value in frame else value
         return frame
 
     return change

@@ -101,7 +101,6 @@ FAULTS: dict[str, Fault] = {
         words="are rejected by a mask",
     ),
     "no gradient": Fault(
-        "tokens", at(everywhere, gradient_weight=0.0), "masks", WARNING, frozenset({"applied_loss"}),
-        words="No token has a gradient",
+        "tokens", at(everywhere, gradient_weight=0.0), "masks", WARNING, words="No token has a gradient",
     ),
 }  # fmt: skip

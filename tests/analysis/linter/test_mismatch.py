@@ -187,7 +187,7 @@ def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: 
 @pytest.mark.parametrize(
     ("spread", "words"),
     [
-        (lambda frame: np.where(frame["absolute"] >= 64, 0.5, 0.03), "position with the prompt 64 to 255"),
+        (lambda frame: np.where(frame["absolute"] >= 64, 0.5, 0.03), "position with the prompt 64 to "),
         (lambda frame: np.where(frame["segment"] > 0, 0.5, 0.03), "segments: after the first (compaction)"),
     ],
 )
