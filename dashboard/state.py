@@ -1,6 +1,7 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
 import time
+from contextlib import suppress
 from threading import Lock, Thread
 
 import streamlit as st
@@ -105,11 +106,13 @@ class _Shared:
 
     def _read_beside(self) -> None:
         """Read with the lock that was taken for it; why it cannot be read is said on the page, which reads again."""
+        before = self._opened
         try:
-            self._read()
-        except RatioscopeError:
-            self._opened = None
+            with suppress(RatioscopeError):
+                self._read()
         finally:
+            if self._opened is before:
+                self._opened = None
             self._lock.release()
 
 

@@ -678,7 +678,7 @@ cause(
     "discounted", F.CREDIT, "Advantages are discounted token by token from the end of a response",
     requires=(advantage_discounted,), refutes=_STATED,
     do="Discount by 1, or name the kind of advantage in algorithm.parts.", explains=("advantages",),
-    reports=("rl #3679",),
+    reports=("TorchRL #3679",),
 )  # fmt: skip
 cause(
     "bare_reward", F.CREDIT, "The advantage has no baseline", requires=(advantage_is_the_reward,),

@@ -659,7 +659,7 @@ cause(
     "late_from_a_token_on", Family.MISMATCH, "From one token on, values of some responses belong to other tokens",
     requires=(shifted_from_a_token_on,),
     do="Train on the sampled token ids, with their log-probabilities: ids that are made anew from the text differ.",
-    reports=("rllm #816", "rllm #898", "python-sdk #457"), explains=(*_TAILS, "mean_ratio"),
+    reports=("rllm #816", "rllm #898", "eval-protocol #457"), explains=(*_TAILS, "mean_ratio"),
 )  # fmt: skip
 cause(
     "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",

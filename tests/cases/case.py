@@ -23,7 +23,7 @@ REPOSITORIES = {
     "miles_diffusion": "radixark/miles_diffusion", "mlx-lm-lora": "Goekdeniz-Guelmez/mlx-lm-lora",
     "mlx-swift-lm": "ml-explore/mlx-swift-lm", "ms-swift": "modelscope/ms-swift",
     "open-instruct": "allenai/open-instruct", "oumi": "oumi-ai/oumi", "prime-rl": "PrimeIntellect-ai/prime-rl",
-    "python-sdk": "eval-protocol/python-sdk", "reskill": "amazon-science/reskill", "rl": "pytorch/rl",
+    "eval-protocol": "eval-protocol/python-sdk", "reskill": "amazon-science/reskill", "TorchRL": "pytorch/rl",
     "rllm": "rllm-org/rllm", "slime": "THUDM/slime", "tinker-cookbook": "thinking-machines-lab/tinker-cookbook",
     "transformers": "huggingface/transformers", "trlx": "CarperAI/trlx", "vLLM": "vllm-project/vllm",
     "verl": "volcengine/verl", "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",

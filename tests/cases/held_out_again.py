@@ -78,7 +78,7 @@ def likeliest_token_logged() -> Log:
 @HELD_OUT_AGAIN(
     "log",
     "Of a quarter of the responses the ids were made anew from the text: from there on, values are one token late.",
-    report="rllm #816, #898; python-sdk #457",
+    report="rllm #816, #898; eval-protocol #457",
     needs=(
         r"tokeni[sz]|one (token|position|row) (late|early|off)|shift|misalign|off by one|other tokens|belong"
         r"|from (some|one|a|the|that) (token|position|place)|late by one|one late|not the log-probabilit",
@@ -305,7 +305,7 @@ def deviation_in_spite_of_the_manifest() -> Log:
 @HELD_OUT_AGAIN(
     "advantage",
     "Advantages are discounted by 0.9 a token from the end: the first tokens of long responses have none.",
-    report="rl #3679",
+    report="TorchRL #3679",
     needs=(
         r"(advantage|gradient|credit).{0,160}(position|early|earlier|first tokens|beginning|end of|last tokens"
         r"|fade|decay|shrink|within (a|each|one) response|inside (of )?(a |each )?response|vary|varies|token to token)"

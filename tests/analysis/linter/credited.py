@@ -121,6 +121,11 @@ def whitened_again(batch: Batch) -> None:
     batch.advantage = (batch.advantage - mean) / spread
 
 
+def shifted_alike(batch: Batch) -> None:
+    """A baseline above the mean, by as much in each step (AsymRE)."""
+    batch.advantage = batch.advantage - 0.1
+
+
 def scaled_by_step(batch: Batch) -> None:
     """Divided by the deviation in the step: groups of equal reward still have none."""
     batch.advantage = batch.advantage / batch.advantage.std()

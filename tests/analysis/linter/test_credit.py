@@ -103,6 +103,11 @@ def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path:
     assert causes(tmp_path / "d", credited.bare, algorithm={"name": "reinforce"}) == set()
 
 
+def test_one_shift_in_all_steps_is_no_second_whitening(tmp_path: Path) -> None:
+    for name in ("asymre", "our_own"):
+        assert causes(tmp_path / name, credited.shifted_alike, algorithm={"name": name}) == set()
+
+
 def test_another_kind_than_the_stated_one_is_named(tmp_path: Path) -> None:
     def stated(kind: str) -> dict[str, Any]:
         return {"name": "grpo", "parts": {"advantage": kind}}
