@@ -25,6 +25,7 @@ from ratioscope.analysis.compare.standing import (
 from ratioscope.analysis.compare.wording import (
     MORE_SEEDS,
     by_how_much,
+    in_points,
     lowered,
     margin_words,
     measured,
@@ -94,9 +95,7 @@ def rank_words(found: Standing) -> dict[int, str]:
     }  # fmt: skip
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: "collapsed"
-        if row.place in fell and row.rank is Rank.WORSE
-        else f"{called[row.rank]}{', tied' * bool(row.rank is Rank.BEST and group.tied)}"
+        row.place: "collapsed" if row.place in fell and row.rank is Rank.WORSE else called[row.rank]
         for group in found.groups
         for row in group.rows
         if row.rank
@@ -114,7 +113,7 @@ def _leaders(found: Standing) -> list[str]:
     known = [group for group in found.ranked if isfinite(group.rows[0].value)]
     best = [f"{group.rows[0].name} ({_value(found.metric, group.rows[0].value)})" for group in known]
     if len(found.ranked) <= _MOST_LINES:
-        return [f"{best_word(found.metric)} {under(group.schedule)}: {leads}{_tied(group)}."
+        return [f"{best_word(found.metric)} {under(group.schedule)}: {leads}{_rivals(found, group)}."
                 for group, leads in zip(known, best, strict=True)]  # fmt: skip
     told = [f"{leads} {under(group.schedule)}" for group, leads in zip(known, best, strict=True)]
     for most in range(len(told), 0, -1):
@@ -126,11 +125,16 @@ def _leaders(found: Standing) -> list[str]:
     return [f"{best_word(found.metric)} of each schedule: below."]
 
 
-def _tied(group: SettingGroup) -> str:
-    """With whom its best is tied; "" where it is alone."""
-    if len(group.tied) == 1:
-        return f", tied with {group.tied[0].name}"
-    return f", tied with {len(group.tied)} others" if group.tied else ""
+def _rivals(found: Standing, group: SettingGroup) -> str:
+    """Who cannot be told from its best; where it is alone, by how much it leads, if that is a number of points."""
+    if group.tied:
+        alike = all(row.rank is Rank.ALIKE for row in group.tied)
+        within = margin_words(found.metric) if alike else "noise"
+        return f", {group.tied[0].name if len(group.tied) == 1 else f'{len(group.tied)} others'} within {within}"
+    first, *others = group.rows
+    if not others or others[0].rank is not Rank.WORSE or not in_points(found.metric):
+        return ""
+    return f", {100 * abs(first.value - others[0].value):.0f} points ahead"
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:

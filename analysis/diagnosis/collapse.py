@@ -198,9 +198,10 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
     looked = len(suspects(Family.FALL, evidence)) - 1
     fits = f"{others} of {looked} other causes fit{'s' * (others == 1)}, too" if others else "no other cause fits"
-    seen = len(leading.speaking)
-    signs = f"all {known} signs are" if seen == known > 1 else f"{seen} of {known} signs {'are' if seen > 1 else 'is'}"
-    return f"{capital(signs)} there; {fits}."
+    seen, needed = len(leading.speaking), len(leading.cause.requires)
+    if needed < known != seen:  # the required ones are there, or it would not be named
+        return f"Required sign{'s' * (needed > 1)} found, {seen - needed} of {known - needed} others; {fits}."
+    return f"{f'All {known}' if known > 1 else 'Its only'} sign{'s' * (known > 1)} found; {fits}."
 
 
 def _only(keys: Mapping[str, Shift]) -> str:

@@ -158,8 +158,8 @@ def looks_like(like: Signature, blamed: Sequence[Blamed] = ()) -> str:
             kept = f"kept {percent(like.number)} of the probability"
             if not stated or not like.rest < 1:
                 return f"The mismatch looks like truncation (top-p, top-k): the sampler {kept}."
-            rest = f" The other {_rounded(like.rest)} at most: {other}." if other else ""
-            return f"{_rounded(1 - like.rest)} of the mismatch comes from {stated}, which {kept}.{rest}"
+            rest = f", {other} {_rounded(like.rest)} at most." if other else f": the sampler {kept}."
+            return f"{stated} makes {_rounded(1 - like.rest)} of the mismatch{rest}"
         case Like.ROUNDING:
             return f"The mismatch looks like rounding{by}: small, to both sides, and gone where the policy is sure."
         case Like.WEIGHTS:
@@ -185,7 +185,7 @@ def what_to_set(
         return ""
     found, settings = _found(facts, like, remarks), " and ".join(each.remedy for each in blamed)
     if facts.verdict is EngineVerdict.DOES_NOT:
-        more = found.do if found else f"To remove it: {settings}." if settings else ""
+        more = found.do if found else f"{settings} would remove it." if settings else ""
         return f"Nothing. {more}" if more else ""
     if found is None and settings:
         return f"{settings}."
@@ -205,8 +205,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
     return (
-        f"Though larger than the mean update, it biases the surrogate by only {_rounded(bias.value)} of the update's "
-        f"gain (limit {percent(bias.limit)})."
+        "Though larger than the mean update, it changes what an update gains by only "
+        f"{_rounded(bias.value)} (limit {percent(bias.limit)})."
     )
 
 

@@ -2,7 +2,7 @@
 
 fall = fall_of(summary, limits)          # None: it has not fallen
 fall.words                               # "Accuracy fell 38 → 2% in steps 0–45 and stayed low: 4% in step 50"
-fall.since                               # "After step 0; below 28% for good since step 10"
+fall.since                               # "After step 0; below 28% since step 10"
 """
 
 from dataclasses import dataclass, replace
@@ -70,9 +70,9 @@ class Fall:
     @property
     def words(self) -> str:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
-        change = level_change(self.best, float(self.low.min()), share=self._share)
+        change = level_change(self.best, float(self.low.min()), share=self.share)
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
-        end = rounded_level(self.last, share=self._share)
+        end = rounded_level(self.last, share=self.share)
         last = f"{end} in step {self.last_step}"
         if self.came_back:
             return (
@@ -88,15 +88,15 @@ class Fall:
     def since(self) -> str:
         """When it began, without a full stop: since when the level is low, and after which step, where that is not the
         one of the best value, which `words` names."""
-        below = f"below {rounded_level(self.limit, share=self._share)}"
+        below = f"below {rounded_level(self.limit, share=self.share)}"
         below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered:
             again = f"step{'s' * (len(self.recovered) > 1)} {some(map(str, self.recovered))}"
             return f"{below} from step {self.found}, recovered in {again}"
-        share = "for good" if len(self.low) == self.n_after else f"in {len(self.low)} of {self.n_after} values"
-        return f"{below} {share} since step {self.found}"
+        share = "" if len(self.low) == self.n_after else f" in {len(self.low)} of {self.n_after} values"
+        return f"{below}{share} since step {self.found}"
 
     @property
     def _named(self) -> str:
@@ -111,11 +111,23 @@ class Fall:
     @property
     def noise_words(self) -> str:
         """How exact each value is, a clause; "" where that is unknown."""
-        return f"Each value is {half_width(self.noise, share=self._share)} or less" if self.noise else ""
+        return f"Each value is {half_width(self.noise, share=self.share)} or less" if self.noise else ""
 
     @property
-    def _share(self) -> bool:
+    def share(self) -> bool:
+        """Whether the level is a share."""
         return CATALOGUE[self.metric].share
+
+    @property
+    def levels(self) -> str:
+        """The best level, the lowest and the last, without a full stop: "Accuracy 78 → 21 → 64%"."""
+        there = level_change(self.best, float(self.low.min()), share=self.share).removesuffix("%")
+        return f"{capital(self._named)} {there} → {rounded_level(self.last, share=self.share)}"
+
+    @property
+    def regained(self) -> bool:
+        """Whether it came back to the best level, up to noise."""
+        return self.came_back and self.last >= self.best - float(_OF_DIFFERENCE) * self.noise
 
 
 def fall_of(summary: StepSummary, limits: Limits) -> Fall | None:

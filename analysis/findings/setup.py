@@ -101,7 +101,7 @@ class Setup:
         if facts.fresh:
             return ""
         if self.offline:
-            return "Sample from the current policy now and then."
+            return "Mix in on-policy samples."
         ways = []
         if self.actors:
             ways.append("let the actors take new weights more often, or shorten their queue")

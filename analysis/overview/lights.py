@@ -22,7 +22,7 @@ from ratioscope.analysis.diagnosis.update import update_is_large
 from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.drop import drop_of
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Concern, Facts, facts_of
-from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_of, finite_values, setback_of
+from ratioscope.analysis.findings.fall import LEVEL_WORDS, fall_of, finite_values, setback_of
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, number, rounded_level
@@ -30,7 +30,6 @@ from ratioscope.analysis.findings.watched import sentence_start
 from ratioscope.analysis.findings.words import at_most, in_steps, listed
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown, outcomes
 from ratioscope.analysis.summary.summary import StepSummary
-from ratioscope.catalogue import CATALOGUE
 
 LEARNING, OFF_POLICY, LOG = NAMES = ("Learning", "Off-policy", "Log")
 _OFF_POLICY_PAGES = ("drift", "staleness", "engine", "ratios", "variance")
@@ -49,6 +48,7 @@ class LightState(Enum):
     RISING = ("rising", Severity.NONE, "↗", "trending_up")
     FLAT = ("flat", Severity.NOTICE, "→", "trending_flat")
     DROPPING = ("dropping now", Severity.WARNING, "↘", "trending_down")
+    SET_BACK = ("set back", Severity.WARNING, "∨", "show_chart")
     FALLEN = ("fallen", Severity.WARNING, "↓", "south")
     SMALL = ("small", Severity.NONE, "✓", "check_circle")
     HIGH = ("high", Severity.WARNING, "◆", "warning")
@@ -159,20 +159,18 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     if trend is None:
         return LightState.UNKNOWN, _too_few(summary)
     back = setback_of(summary, limits)
+    if back is not None and not back.regained:
+        return LightState.SET_BACK, f"{back.levels}."
     after = ""
     moved = f"{trend.words} ({trend.where})"
     if back is not None:  # when is said of the fall
-        after = f", after a fall to {rounded_level(float(back.low.min()), share=_is_share(back))}"
+        after = f", lowest {rounded_level(float(back.low.min()), share=back.share)}"
         moved = trend.words
     if trend.clear == "rose":
         return LightState.RISING, f"{moved}{after}."
     if trend.clear == "fell" and trend.start - trend.end > limits.reward_lowered * abs(trend.start):
         return LightState.FALLEN, f"{moved}."
     return LightState.FLAT, f"{moved}, {'slightly lower' if trend.clear else 'within noise'}{after}."
-
-
-def _is_share(fall: Fall) -> bool:
-    return CATALOGUE[fall.metric].share
 
 
 def _too_few(summary: StepSummary) -> str:
@@ -206,7 +204,7 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         fall = fall_of(summary, facts.limits) or setback_of(summary, facts.limits)
         values = summary.values[key].loc[: fall.found if fall else None]  # what came after it is no cause of it
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
-        return LightState.HIGH, f"{_OF_DATA[key].format(worst)}: likely cause of the fall."
+        return LightState.HIGH, f"{_OF_DATA[key].format(worst)} before the fall."
     if staleness.largest <= staleness.limit:
         return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""

@@ -33,8 +33,7 @@ def dot_plot(
     """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
 
     Args:
-        called: how settings stand to that best, by their places (`rank_words`); said in each row, of
-            the worse ones in the first, and a ditto in the others.
+        called: how settings stand to that best, by their places (`rank_words`); said in each row.
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
@@ -52,13 +51,14 @@ def dot_plot(
             fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
-    words = {at: base.plotly_text(called.get(row.place, "")) for at, row in places}
     ends = {
-        at: (metric_value(metric, row.value, *row.interval),
-             "″" if row.rank is Rank.WORSE and words[at] in _above(words, at) else words[at],
-             mode.text if row.rank is Rank.BEST else mode.muted)
+        at: (
+            metric_value(metric, row.value, *row.interval),
+            base.plotly_text(called.get(row.place, "")),
+            mode.text if row.rank is Rank.BEST else mode.muted,
+        )
         for at, row in places
-    }  # fmt: skip
+    }
     fig.add_annotation(
         x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
         font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places]),
@@ -112,11 +112,6 @@ def _labels(named: Collection[tuple[str, bool]], longest: int) -> list[str]:
     """Names at an axis, heads in bold; tables have all of long ones."""
     texts = map(base.plotly_text, cut_apart([name for name, _ in named], longest))
     return [f"<b>{text}</b>" if head else text for text, (_, head) in zip(texts, named, strict=True)]
-
-
-def _above(words: Mapping[int, str], at: int) -> set[str]:
-    """What is said in the rows above, up to the head of their schedule."""
-    return {words[at - 1], *_above(words, at - 1)} if at - 1 in words else set()
 
 
 def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tuple[SettingRow, ...]]:

@@ -76,7 +76,7 @@ def test_the_picture_says_at_its_marks_what_they_are(subject: Subject) -> None:
     assert figure.layout.xaxis.title.text == "update k (shaded: low accuracy)"
     assert "concerned" not in {trace.name for trace in figure.data}
     named = {str(note.text) for note in figure.layout.annotations}
-    assert {f"before {fall.best:.1%}", f"low {fall.limit:.1%}"} <= named
+    assert {f"before {fall.best:.1%}", f"low &lt; {fall.limit:.1%}"} <= named
     assert figure.layout.yaxis.tickformat == "~p"
 
 

@@ -39,7 +39,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
         "Lower in these runs: c, d and e.",
     )
     assert told.caveat == "One seed each: others may change this order; run at least 3."
-    assert rank_words(found) == {0: "best, tied", 1: "within noise", 2: "lower", 3: "lower", 4: "lower"}
+    assert rank_words(found) == {0: "best", 1: "within noise", 2: "lower", 3: "lower", 4: "lower"}
     assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
@@ -98,8 +98,9 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
     assert more.sentences == (
-        "Best under sync_interval = 20: a (50%).", "Best offline: b (60%).",
-        "Best under sync_offset = 3: a (50%), tied with b.",
+        "Best under sync_interval = 20: a (50%), 40 points ahead.",
+        "Best offline: b (60%), 40 points ahead.",
+        "Best under sync_offset = 3: a (50%), b within noise.",
     )  # fmt: skip
     many = _told([*groups, *(each for n in (3, 4, 5) for each in _of({"a": [0.5], "b": [0.5]}, f"sync_offset = {n}"))])[
         1

@@ -409,7 +409,7 @@ def test_advice_fits_the_schedule(tmp_path: Path) -> None:
     offset = said("offset", sync_interval=1, sync_offset=8)
     assert "ower sync_offset (8 now)" in offset and "sync_interval" not in offset
     offline = said("offline", sync_interval=1, sync_offset=0, offline=True)
-    assert "ample from the current policy" in offline and "sync_" not in offline
+    assert "ix in on-policy samples" in offline and "sync_" not in offline
     fresh = said("fresh", lag=0.0, sync_interval=1, sync_offset=0)
     assert "sync_" not in fresh and "more often" not in fresh and "Align both engines" in fresh
 

@@ -67,9 +67,9 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
 @pytest.mark.parametrize(
     ("framework", "sampler", "kind", "cause", "remedy"),
     [
-        ("verl", {"top_p": 0.9, "top_k": -1}, "top_p", "of the mismatch comes from top_p 0.9, which kept",
+        ("verl", {"top_p": 0.9, "top_k": -1}, "top_p", "of the mismatch: the sampler kept",
          "actor_rollout_ref.rollout.top_p=1 (0.9 now)."),
-        ("slime", {"top_p": 0.9}, "top_p", "top_p 0.9, which kept", "top_p=1.0 (0.9 now)."),
+        ("slime", {"top_p": 0.9}, "top_p", "top_p 0.9 makes", "top_p=1.0 (0.9 now)."),
         ("TRL", {"temperature": 1.2}, "temperature", "at 1.2 × the trainer's (temperature 1.2 is stated)",
          "vllm serve --logprobs-mode processed_logprobs (temperature 1.2 now)."),
         ("verl", {"dtype": "int8"}, "noise", "weights made coarser by dtype int8", "dtype=float32 (int8 now)."),

@@ -156,7 +156,7 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert once is not None and once.words == ("Training reward fell 0.5 → 0.2 in steps 0–20, then 0.2 in step 90")
     assert once.since == "After step 10; below 0.375 from step 20, recovered in step 70"
     assert (once.found, once.last_good, once.recovered) == (20, 70, (70,))
-    assert (fall.recovered, fall.last_good, fall.since) == ((), 10, "Below 0.375 for good since step 40")
+    assert (fall.recovered, fall.last_good, fall.since) == ((), 10, "Below 0.375 since step 40")
 
 
 @pytest.mark.parametrize(

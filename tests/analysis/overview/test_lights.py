@@ -57,6 +57,16 @@ def test_a_lost_share_of_a_level_without_a_fall_is_no_flat_line() -> None:
     assert learning.state is LightState.FALLEN and learning.sentence == "Accuracy 80 → 66% (steps 0–3 and 56–59)."
 
 
+def test_a_fall_that_came_back_is_not_flat_and_no_setback_where_nothing_is_lost() -> None:
+    """What stands is said where it is looked for first; the finding below tells when."""
+    low = [0.8] * 20 + [0.2] * 15
+    learning, *_ = shown(eval_accuracy=np.array(low + [0.5] * 5 + [0.64] * (STEPS - 40)))
+    assert learning.state is LightState.SET_BACK and learning.severity is Severity.WARNING
+    assert learning.sentence == "Accuracy 80 → 20 → 64%."
+    learning, *_ = shown(eval_accuracy=np.array([0.3] * 5 + low + [0.9] * (STEPS - 40)))
+    assert learning.state is LightState.RISING and learning.sentence.endswith(", lowest 20%.")
+
+
 def test_few_values_are_too_few() -> None:
     few = np.where(np.arange(STEPS) < 2, 0.5, np.nan)
     learning, *_ = shown(eval_accuracy=few, reward=np.nan)
