@@ -145,7 +145,7 @@ class End:
             return f"mean of {len(self.places)} values up to {self.words}"
         if len(self.places) == 1:
             return f"the value of {self.words}"
-        return f"mean of {len(self.places)} values, steps {self.places[0]:.0f} to {self.until:.0f}"
+        return f"mean of {len(self.places)} values, steps {self.places[0]:.0f}–{self.until:.0f}"
 
     @property
     def shortened(self) -> str:

@@ -66,8 +66,9 @@ class Noise:
         """What the noise is that of."""
         if not self.prompts:
             return "the prompts of these steps"
-        swing = f" and {self.evaluations} evaluations" * (self.error > 0)
-        return f"{self.prompts:,} evaluation prompts{swing}"
+        if self.error > 0:
+            return f"{self.prompts:,} prompts and {self.evaluations} evaluations"
+        return f"{self.prompts:,} evaluation prompts"
 
 
 @dataclass(frozen=True)

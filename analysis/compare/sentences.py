@@ -126,7 +126,7 @@ def _leaders(found: Standing) -> list[str]:
 
 
 def _rivals(found: Standing, group: SettingGroup) -> str:
-    """Who cannot be told from its best; where it is alone, by how much it leads, if that is a number of points."""
+    """Who is as good as its best up to noise; where it is alone, by how many points it leads, if these are points."""
     if group.tied:
         alike = all(row.rank is Rank.ALIKE for row in group.tied)
         within = margin_words(found.metric) if alike else "noise"
@@ -223,7 +223,7 @@ def _caveat(found: Standing) -> str:
     counts = sorted({len(row.seeds) for group in found.ranked for row in group.rows})
     if not counts or counts[0] >= FEWEST_SEEDS:
         return ""
-    span = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
+    span = f"{counts[0]}–{counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
     many = "One seed" if counts[-1] == 1 else f"{span} seeds"
     return f"{many} each: others may change this order; {MORE_SEEDS}."
 

@@ -101,7 +101,7 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     assert "may change this order" not in said  # four are enough
     assert "Bars: 95% over seeds (t)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
-    assert "mean of 3 values, steps 5 to 7" in said
+    assert "mean of 3 values, steps 5–7" in said
 
 
 def test_the_ranking_is_a_table_on_demand(on_demand: AppTest) -> None:

@@ -48,7 +48,7 @@ def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Rati
     assert [line.split()[0] for line in out.splitlines() if "%  [" in line] == ["climbing", "flat"]
     assert "Intervals: 95% over seeds (t)." in out
     assert "probability" not in out  # of two seeds it would read as certainty
-    assert "steps 4 to 5" in out
+    assert "steps 4–5" in out
     assert "\n  gate: one_side (climbing); none (flat)" in out
 
 
@@ -114,7 +114,7 @@ def test_another_metric_is_compared_on_request(ratioscope: Ratioscope, runs: Pat
     assert found["metric"] == "clip_fraction"
     said = ratioscope("compare", runs, "--metric", "clip_fraction").succeeded()
     assert said.startswith(("Best: ", "Highest: "))
-    assert "Clip fraction at the end (mean of 2 values, steps 4 to 5), best first.\n" in said
+    assert "Clip fraction at the end (mean of 2 values, steps 4–5), best first.\n" in said
 
 
 def test_what_cannot_be_read_in_a_folder_is_left_out_and_named(ratioscope: Ratioscope, gallery: Path) -> None:

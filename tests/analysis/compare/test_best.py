@@ -55,7 +55,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat == "2 to 3 seeds each: others may change this order; run at least 3."
+    assert told.caveat == "2–3 seeds each: others may change this order; run at least 3."
 
 
 def test_what_is_not_tested_is_never_called_alike() -> None:

@@ -102,7 +102,7 @@ def test_the_best_of_a_schedule_meets_the_others_of_it() -> None:
     assert [(each.a, each.b) for each in found.contrasts] == [(1, 0), (1, 2), (0, 2)]
     assert [(each.a, each.b) for each in found.against_best] == [(1, 0), (1, 2)]
     assert with_other_seeds(found.contrasts[1]).startswith("With other seeds: a is ahead in 2 of 2 pairs")
-    assert "steps 5 to 7" in standing_words(found).measure
+    assert "steps 5–7" in standing_words(found).measure
 
 
 def test_the_answer_on_most_seeds_comes_first() -> None:
