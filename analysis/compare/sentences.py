@@ -12,7 +12,7 @@ from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
 from ratioscope.analysis.compare.collapses import Collapse
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
 from ratioscope.analysis.compare.grouping import unnamed_values
-from ratioscope.analysis.compare.margins import orientation
+from ratioscope.analysis.compare.margins import in_points, orientation
 from ratioscope.analysis.compare.standing import (
     FEWEST_SEEDS,
     Contrast,
@@ -25,7 +25,6 @@ from ratioscope.analysis.compare.standing import (
 from ratioscope.analysis.compare.wording import (
     MORE_SEEDS,
     by_how_much,
-    in_points,
     lowered,
     margin_words,
     measured,
