@@ -200,7 +200,8 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     fits = f"{others} of {looked} other causes fit{'s' * (others == 1)}, too" if others else "no other cause fits"
     seen, needed = len(leading.speaking), len(leading.cause.requires)
     if needed < known != seen:  # the required ones are there, or it would not be named
-        return f"Required sign{'s' * (needed > 1)} found, {seen - needed} of {known - needed} others; {fits}."
+        further = f", {seen - needed} of {known - needed} others" if seen > needed else ""
+        return f"Required sign{'s' * (needed > 1)} found{further}; {fits}."
     return f"{f'All {known}' if known > 1 else 'Its only'} sign{'s' * (known > 1)} found; {fits}."
 
 

@@ -185,8 +185,9 @@ def what_to_set(
         return ""
     found, settings = _found(facts, like, remarks), " and ".join(each.remedy for each in blamed)
     if facts.verdict is EngineVerdict.DOES_NOT:
-        more = found.do if found else f"{settings} would remove it." if settings else ""
-        return f"Nothing. {more}" if more else ""
+        if found and found.do:
+            return f"Nothing. {found.do}"
+        return f"Nothing has to be set, though {settings} would remove it." if settings and not found else ""
     if found is None and settings:
         return f"{settings}."
     removing = next((one for one in advice if one.against is like.like), None)
