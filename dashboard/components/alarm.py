@@ -10,8 +10,11 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.watching.reader import server_reader
 
 
-def alarm(listed: Listed, opened: Opened) -> None:
-    """Say when this server said so first; nothing of a run that was over by then, or that is critical no longer."""
+def alarm(listed: Listed, opened: Opened, *, brief: bool) -> None:
+    """Say when this server said so first, and unless it is to be brief what is wrong.
+
+    Nothing is said of a run that was over by then, or that is critical no longer.
+    """
     worst = opened.findings[0] if opened.findings else None
     if worst is None or worst.severity < Severity.CRITICAL:
         return
@@ -21,4 +24,5 @@ def alarm(listed: Listed, opened: Opened) -> None:
     if step is not None:
         icon = theme.SEVERITY_ICON[Severity.CRITICAL]
         # In the words of now: what it said then was of the steps until then, and "the last" is another one.
-        st.error(f"**First found critical at step {step}.** {escape(worst.sentence)}", icon=icon)
+        what = "" if brief else f" {escape(worst.sentence)}"
+        st.error(f"**First found critical at step {step}.**{what}", icon=icon)

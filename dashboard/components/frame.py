@@ -49,15 +49,15 @@ def status_words(run: Listed) -> str:
     return _STATUS[run.status][0] if run.manifest else "cannot be read"
 
 
-def run_page(page: Page, *, asks: bool = True) -> Opened | None:
+def run_page(page: Page, *, brief: bool = False) -> Opened | None:
     """Title, run picker, status and live updates; returns the run, or None after an error, which is shown.
 
     Args:
-        asks: whether the page's question stands beside its title.
+        brief: leave out what the page itself says: its question, and what is wrong.
     """
     head, picker = st.columns([3, 2], vertical_alignment="center")
     with head:
-        page_head(page, asks=asks)
+        page_head(page, asks=not brief)
     with picker:
         listed = _pick()
     if listed is None:
@@ -81,7 +81,7 @@ def run_page(page: Page, *, asks: bool = True) -> Opened | None:
     _bar(listed, opened)
     # One element, whatever it says: the charts below would be built anew, zoom and hidden lines lost, if one came more.
     with st.container():
-        _messages(listed, opened)
+        _messages(listed, opened, brief=brief)
     if not len(opened.summary.values):
         _without_steps(opened)
         return None
@@ -89,12 +89,12 @@ def run_page(page: Page, *, asks: bool = True) -> Opened | None:
     return opened
 
 
-def _messages(listed: Listed, opened: Opened) -> None:
+def _messages(listed: Listed, opened: Opened, *, brief: bool) -> None:
     """What is to be said of the run before its page: why it ended, alarm, steps that it does not have, broken files."""
     reason = (listed.manifest or opened.run.manifest).status_reason
     if reason:
         st.text(safe(reason))
-    alarm(listed, opened)
+    alarm(listed, opened, brief=brief)
     _watch([listed.folder])
     first, last = state.step_range()
     end = opened.summary.last_step

@@ -25,7 +25,7 @@ from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
 
 def render() -> None:
     """The page."""
-    opened = run_page(overview.PAGE, asks=False)
+    opened = run_page(overview.PAGE, brief=True)
     if opened is None:
         return
     subject = page_subject(opened)
