@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.runs.scalars import not_finite, unusable
+from ratioscope.analysis.runs.scalars import flags_of_scalars, unusable
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -241,7 +241,7 @@ def _bad(evidence: RunEvidence) -> dict[str, "pd.Series[bool]"]:
     values = evidence.values
     rows = values["n_tokens"] + values["n_invalid"]
     bad = {_TOKENS: (values["n_invalid"] > _LOST_SHARE * rows)[rows > 0]}
-    scalars = pd.DataFrame() if evidence.run is None else not_finite(evidence.run, list(_SCALARS))
+    scalars = pd.DataFrame() if evidence.run is None else flags_of_scalars(evidence.run, list(_SCALARS))
     bad |= {words: unusable(scalars[name]) for name, words in _SCALARS.items() if name in scalars}
     reward = values["reward"][rows > 0]
     return bad | {_REWARD: unusable(reward.isna().where(reward.notna()))}

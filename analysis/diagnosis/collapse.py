@@ -8,13 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ratioscope.analysis.diagnosis.around import courses_of
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
-from ratioscope.analysis.diagnosis.falling import (
-    METRIC_OF,
-    courses_of,
-    suspects_all_along,
-    update_passed_its_limit,
-)
+from ratioscope.analysis.diagnosis.fallen_policy import update_passed_its_limit
+from ratioscope.analysis.diagnosis.falling import METRIC_OF, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
 from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals, suspects
 from ratioscope.analysis.findings.change_points import Shift

@@ -5,8 +5,8 @@ from math import isnan
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
-from ratioscope.analysis.diagnosis.falling import fall_seen
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity

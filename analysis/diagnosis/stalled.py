@@ -5,8 +5,8 @@ from math import sqrt
 
 import numpy as np
 
+from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
-from ratioscope.analysis.diagnosis.falling import fall_seen
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.cause import CAUSES, Family, cause, findings_of
 from ratioscope.analysis.findings.fall import finite_values, own_noise

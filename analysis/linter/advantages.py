@@ -14,11 +14,12 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import check
-from ratioscope.analysis.linter.credit import CENTRED, RELATIVE, credit, kind_of
+from ratioscope.analysis.linter.credit import credit
+from ratioscope.analysis.linter.credited import CENTRED, RELATIVE, kind_of
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.runs.relations import quoted
-from ratioscope.analysis.runs.scalars import not_finite, unusable
+from ratioscope.analysis.runs.scalars import flags_of_scalars, unusable
 
 FEWEST_GROUPS = 8
 # Correlation of advantages and rewards inside groups: 1 where they follow them, 0 for those of other responses.
@@ -56,7 +57,7 @@ def rewards(evidence: LogEvidence) -> list[Finding]:
             )
         )
     remarks += _parts_counted_as_zero(evidence)
-    scalars = not_finite(evidence.run, ("loss", "grad_norm")).reindex(evidence.steps["step"])
+    scalars = flags_of_scalars(evidence.run, ("loss", "grad_norm")).reindex(evidence.steps["step"])
     for column in map(str, scalars):
         bad_at = unusable(scalars[column])
         steps = tuple(int(step) for step in bad_at.index[bad_at])

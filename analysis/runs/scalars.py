@@ -18,7 +18,7 @@ _NEARLY_ALL, _STOPPED = 0.9, 3
 """A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
 
 
-def not_finite(run: Run, names: Sequence[str]) -> pd.DataFrame:
+def flags_of_scalars(run: Run, names: Sequence[str]) -> pd.DataFrame:
     """Return by step whether each logged scalar is not finite; null where it was not logged."""
     parts = []
     for file in run.files["steps"]:
@@ -34,7 +34,7 @@ def unusable(flags: "pd.Series[bool]") -> "pd.Series[bool]":
     """Return the steps that say something of a scalar, and whether it is not finite there.
 
     Args:
-        flags: of one scalar, as `not_finite` returns them.
+        flags: of one scalar, as `flags_of_scalars` returns them.
 
     A scalar that was in nearly every step and is missing up to the end is not finite there: some loggers make nothing
     of NaN.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis.opened import open_folder
-from ratioscope.analysis.runs.scalars import not_finite, unusable
+from ratioscope.analysis.runs.scalars import flags_of_scalars, unusable
 from ratioscope.analysis.runs.store import open_run
 from tests.making.runs import random_step, write_run
 
@@ -37,7 +37,7 @@ def test_what_is_not_logged_is_not_missing(
     tmp_path: Path, norms: dict[int, float], bad: list[int], apart: bool
 ) -> None:
     folder = written(tmp_path / "run", norms, apart)
-    flags = not_finite(open_run(folder), ["grad_norm"])
+    flags = flags_of_scalars(open_run(folder), ["grad_norm"])
     found = unusable(flags["grad_norm"]) if "grad_norm" in flags else None
     assert ([] if found is None else found.index[found].tolist()) == bad
     opened = open_folder(folder)

@@ -1,0 +1,242 @@
+"""Marks of the baseline that advantages have.
+
+Nothing of this needs the manifest to name the kind of advantage: groups of equal reward have none, and which rows share
+a baseline is what advantages are a straight line of the reward in.
+"""
+
+from math import nan
+
+import pandas as pd
+
+from ratioscope.analysis.findings.logged import GROUP
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.credited import (
+    FEWEST_GROUPS,
+    FEWEST_RESPONSES,
+    IN_GROUPS,
+    KIND_OF_RULE,
+    SAME,
+    SOME,
+    WITH_ADVANTAGES,
+    ZERO,
+    compares,
+    equal_groups,
+    explained_by,
+    formulas_of,
+    kind_of,
+    responses_with_advantage,
+    scored_responses,
+    whole_groups,
+    within_group,
+)
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+
+_OFF_LINE, _ADDED = 0.005, 0.01
+"""Of the root mean square of A: what a line leaves unexplained, and what is more than rounding beside it."""
+_NEAR = 0.02
+"""Of an advantage: what small numbers in denominators make of it at most."""
+
+
+@mark(needs=IN_GROUPS, limit=0.1)
+def advantage_of_equal_rewards(evidence: LogEvidence) -> MarkReading | None:
+    """Groups whose responses all earned the same have an advantage other than 0."""
+    groups = equal_groups(evidence)
+    if len(groups) < FEWEST_GROUPS:
+        return None
+    credited = groups[groups["credited"]]
+    return MarkReading(
+        len(credited) / len(groups),
+        f"{len(credited):,} of {len(groups):,} groups of equal reward have an advantage",
+        steps_with(credited.groupby("step").size()),
+        ("advantage",),
+    )
+
+
+@mark(needs=IN_GROUPS, limit=0.999)
+def advantage_by_step(evidence: LogEvidence) -> MarkReading | None:
+    """Within a step, whatever the group, the advantage is one straight line of the reward."""
+    return _straight(whole_groups(evidence), ["step"], "the reward and the step alone give the advantage")
+
+
+@mark(needs=(*IN_GROUPS, ("sequences.prompt_id",)), limit=0.999)
+def advantage_by_prompt(evidence: LogEvidence) -> MarkReading | None:
+    """Groups of one prompt have one straight line of the reward as their advantage."""
+    rows = whole_groups(evidence)
+    clause = "the reward and the prompt alone give the advantage, whichever of its groups"
+    return _straight(rows[rows["prompt_id"].notna()], ["step", "prompt_id"], clause)
+
+
+@mark(needs=IN_GROUPS, limit=0.999)
+def advantage_by_place_in_group(evidence: LogEvidence) -> MarkReading | None:
+    """The first responses of all groups are compared with each other, the second ones with each other, and so on."""
+    rows = whole_groups(evidence)
+    place = rows.groupby("group").cumcount()
+    clause = "the reward and the place in the group give the advantage"
+    return _straight(rows.assign(place=place), ["step", "place"], clause)
+
+
+def _straight(rows: pd.DataFrame, keys: list[str], clause: str) -> MarkReading | None:
+    """Share of the advantage's variance that a line of the reward for each cell explains; cells of several groups."""
+    of = rows.groupby(keys)
+    rows = rows[(of["group_id"].transform("nunique") > 1) & (of["group_id"].transform("size") > 3)]
+    if len(rows) < FEWEST_RESPONSES:
+        return None
+    keyed = [rows[key] for key in keys]
+    a, r = (rows[name] - rows[name].groupby(keyed).transform("mean") for name in ("advantage", "reward"))
+    sums = pd.DataFrame({"ar": a * r, "rr": r * r, "aa": a * a}).groupby(keyed).sum()
+    sums = sums[sums["rr"] > SAME]
+    total = float(sums["aa"].sum())
+    if not total > 0:
+        return None
+    return MarkReading(float((sums["ar"] ** 2 / sums["rr"]).sum()) / total, clause, (), ("advantage",))
+
+
+@mark(needs=IN_GROUPS, limit=0.5)
+def advantage_moved_by_step(evidence: LogEvidence) -> MarkReading | None:
+    """In each step the advantage is what the group's own rewards give, times one number, plus another one."""
+    rows = whole_groups(evidence)
+    rows = rows.assign(mean=rows["reward"].groupby(rows["group"]).transform("mean"))
+    of_step = rows.groupby("step")["mean"]  # with one mean for all groups the step's baseline is the group's
+    rows = rows[of_step.transform("max") - of_step.transform("min") > SAME]
+    scale = float((rows["advantage"] ** 2).mean() ** 0.5) if len(rows) >= FEWEST_RESPONSES else nan
+    if not scale > 0:
+        return None
+    best = (0.0, 0.0)
+    for own in formulas_of(rows).values():
+        of = rows[["step", "advantage"]].assign(own=own)
+        level = of.groupby("step").transform("mean")
+        a, x = of["advantage"] - level["advantage"], of["own"] - level["own"]
+        sums = pd.DataFrame({"ax": a * x, "xx": x * x}).groupby(of["step"]).transform("sum")
+        slope = sums["ax"] / sums["xx"].where(sums["xx"] > SAME)
+        added = level["advantage"] - slope * level["own"]
+        added = (added - added.median()).abs()  # what is the same in every step is a baseline's shift (AsymRE)
+        follows = slope * (sums["xx"] / of.groupby("step")["own"].transform("size")) ** 0.5 > _ADDED * scale
+        if ((a - slope * x) ** 2)[follows].mean() < (_OFF_LINE * scale) ** 2:
+            added = added.where(follows, 0.0)
+            best = max(best, (float((added > _ADDED * scale).mean()), float(added.max())))
+    share, largest = best
+    return MarkReading(
+        share, f"one number for each step, up to {number(largest)}, is added to what the group's own rewards give",
+        steps_with(rows.groupby("step").size()), ("advantage",),
+    )  # fmt: skip
+
+
+@mark(needs=IN_GROUPS, limit=0.8)
+def advantage_of_a_stride(evidence: LogEvidence) -> MarkReading | None:
+    """As many responses in a row as most groups have share a baseline, whichever group they are of."""
+    rows = scored_responses(evidence)
+    if evidence.spreads_groups or len(rows) < FEWEST_RESPONSES or not rows["grouped"].all():
+        return None
+    size = int(rows.groupby("group").size().mode().max())
+    place = rows.groupby("step").cumcount() // size
+    shares = zip(
+        explained_by(rows, formulas_of(rows)),
+        explained_by(rows, formulas_of(rows.assign(group=rows["step"] * len(rows) + place))),
+        strict=True,
+    )
+    own, of_blocks = max(shares, key=lambda each: each[1])
+    if not own <= 1 - SOME:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        (of_blocks - own) / (1 - own),
+        f"blocks of {size} responses in a row give {percent(of_blocks)} of them, the groups give {percent(own)}",
+        steps_with(rows.groupby("step").size()), ("advantage",),
+    )  # fmt: skip
+
+
+@mark(needs=IN_GROUPS, limit=0.9)
+def advantage_of_another_kind(evidence: LogEvidence) -> MarkReading | None:
+    """The group's rewards give the advantages by another rule than the one that the manifest names."""
+    rows, stated = whole_groups(evidence), kind_of(evidence)
+    differ = within_group(rows, "reward").abs() > SAME
+    if stated not in KIND_OF_RULE.values() or differ.sum() < FEWEST_RESPONSES:
+        return None
+    advantage = rows["advantage"][differ]
+    shares = {
+        words: float(((advantage - values[differ]).abs() <= _NEAR * advantage.abs()).mean())
+        for words, values in formulas_of(rows).items()
+    }
+    by_stated = max(share for words, share in shares.items() if KIND_OF_RULE[words] == stated)
+    best = max(shares, key=lambda words: shares[words])
+    return MarkReading(
+        shares[best] - by_stated,
+        f"{percent(shares[best])} of them are {best}, {percent(by_stated)} are of the kind that it names ({stated})",
+        steps_with(rows.groupby("step").size()), ("advantage",), first_of(rows[differ]),
+    )  # fmt: skip
+
+
+@mark(needs=(("advantage",), ("position",)), limit=0.9)
+def advantage_discounted(evidence: LogEvidence) -> MarkReading | None:
+    """A token has one and the same part of the advantage of the next one, in all responses."""
+    if responses_with_advantage(evidence)["constant"].mean() > 0.5:
+        return MarkReading(0.0, "")
+    row = evidence.frame(
+        """
+        with of as (
+            select step, seq_id, advantage::double / nullif(lead(advantage::double) over next, 0) as part
+            from token where isfinite(advantage) window next as (partition by step, seq_id order by position)
+        ), usual as (select median(part) as part, count(distinct (step, seq_id)) as n from of where part is not null)
+        select any_value(usual.part) as part, any_value(usual.n) as n,
+            avg((abs(of.part - usual.part) <= 0.1 * (1 - usual.part))::double) as share
+        from of, usual where of.part is not null
+        """
+    ).iloc[0]
+    if pd.isna(row["n"]) or row["n"] < FEWEST_RESPONSES:
+        return None
+    if not 0 < row["part"] < 1 - ZERO / 10:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        float(row["share"]),
+        f"in {percent(float(row['share']))} of the tokens it is {number(float(row['part']))} × that of the next token, "
+        "so that it fades to the beginning of a response",
+        evidence.all_steps, ("advantage",),
+    )  # fmt: skip
+
+
+@mark(needs=WITH_ADVANTAGES, limit=0.98)
+def advantage_is_the_reward(evidence: LogEvidence) -> MarkReading | None:
+    """The advantage is the reward itself."""
+    rows = scored_responses(evidence)
+    if (~rows["constant"]).mean() > SOME:
+        return MarkReading(0.0, "")
+    same = (rows["advantage"] - rows["reward"]).abs() <= 1e-4 * (1 + rows["reward"].abs())
+    earned = rows["reward"].abs() > SAME  # of the others a mean of 0 is no reward
+    if earned.sum() < FEWEST_RESPONSES:
+        return None
+    share = float(min(same.mean(), same[earned].mean()))
+    return MarkReading(
+        share, f"it equals the reward in {percent(share)} of the responses",
+        steps_with(rows[same].groupby("step").size()), ("advantage",), first_of(rows[same]),
+    )  # fmt: skip
+
+
+@mark(needs=(GROUP, ("sequences.seq_id",)), limit=0.9)
+def groups_of_one_response(evidence: LogEvidence) -> MarkReading | None:
+    """Prompt groups have a single response."""
+    sizes = evidence.frame("select step, group_id, count(*) as n from sequence where grouped group by all")
+    if len(sizes) < FEWEST_RESPONSES:
+        return None
+    single = sizes["n"] == 1
+    return MarkReading(
+        float(single.mean()), f"{int(single.sum()):,} of {len(sizes):,} groups have one response",
+        steps_with(sizes[single].groupby("step").size()), ("group_id",),
+    )  # fmt: skip
+
+
+@mark(needs=(("advantage",),), limit=0.999)
+def advantage_is_zero(evidence: LogEvidence) -> MarkReading | None:
+    """No response has an advantage."""
+    rows = responses_with_advantage(evidence)
+    zero = rows["advantage"] == 0
+    return (
+        MarkReading(float(zero.mean()), "every advantage is 0", (), ("advantage",))
+        if len(rows) >= FEWEST_RESPONSES
+        else None
+    )
+
+
+@mark(needs=(), limit=0.5)
+def another_kind_is_stated(evidence: LogEvidence) -> MarkReading | None:
+    """The manifest names an advantage, or an algorithm, that does not compare the responses of a group."""
+    return MarkReading(float(compares(evidence) is False), "the manifest names another kind of advantage")

@@ -1,0 +1,111 @@
+"""Marks of the tokens and turns of a response that its advantage reaches."""
+
+import pandas as pd
+
+from ratioscope.analysis.findings.logged import Need
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, ZERO
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+
+_TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
+
+
+def _turns(evidence: LogEvidence) -> pd.DataFrame:
+    """One row for each turn of the responses with several: low, high, mean, n; `last`: its response's last one."""
+
+    def made() -> pd.DataFrame:
+        turns = evidence.frame(
+            "select step, seq_id, turn, min(advantage)::double as low, max(advantage)::double as high, "
+            "avg(advantage::double) as mean, count(*) as n from token "
+            "where isfinite(advantage) and turn is not null group by all order by all"
+        )
+        of = turns.groupby(["step", "seq_id"])["turn"]
+        turns["last"] = turns["turn"] == of.transform("max")
+        return turns[of.transform("size") > 1].reset_index(drop=True)
+
+    return evidence.once("turns of responses with several", made)
+
+
+@mark(needs=_TURNS, limit=0.5)
+def advantage_in_last_turn_only(evidence: LogEvidence) -> MarkReading | None:
+    """The advantage is 0 in all turns of a response but its last one."""
+    turns = _turns(evidence)
+    zero = (turns["low"] == 0) & (turns["high"] == 0)
+    of = [turns["step"], turns["seq_id"]]
+    before = (zero | turns["last"]).groupby(of).all()
+    last = (~zero & turns["last"]).groupby(of).any()
+    credited = (~zero).groupby(of).any()
+    if credited.sum() < FEWEST_RESPONSES:
+        return None
+    found = (before & last)[credited]
+    rows = found[found].reset_index()
+    return MarkReading(
+        float(found.mean()), f"{percent(found.mean())} of the responses of several turns have an advantage in the last "
+        "turn only", steps_with(rows.groupby("step").size()), ("advantage", "turn"), first_of(rows),
+    )  # fmt: skip
+
+
+@mark(needs=_TURNS, limit=0.99)
+def advantage_drifts_by_turn(evidence: LogEvidence) -> MarkReading | None:
+    """The advantage changes from turn to turn by the same amounts in every response."""
+    turns = _turns(evidence)
+    if len(turns) < FEWEST_RESPONSES or not (turns["high"] - turns["low"] <= SAME * (1 + turns["high"].abs())).all():
+        return None
+    first = turns.groupby(["step", "seq_id"])[["turn", "mean"]].transform("first")
+    change = (turns["mean"] - first["mean"])[turns["turn"] > first["turn"]]
+    keys = [turns["turn"][change.index], first["turn"][change.index]]
+    within = change - change.groupby(keys).transform("mean")
+    total = float((change**2).sum())
+    if not total > (ZERO * float(turns["mean"].abs().mean())) ** 2 * len(change):
+        return MarkReading(0.0, "")
+    amount = float(change.groupby(keys).mean().abs().max())
+    return MarkReading(
+        1 - float((within**2).sum()) / total,
+        f"it moves by up to {number(amount)} between turns, alike in all responses", (), ("advantage", "turn"),
+    )  # fmt: skip
+
+
+@mark(needs=(("advantage",), ("position",)), limit=0.3)
+def advantage_ends_early(evidence: LogEvidence) -> MarkReading | None:
+    """A response's first tokens have one advantage, and several tokens up to its end have none."""
+    rows = _ends(evidence)
+    if len(rows) < FEWEST_RESPONSES:
+        return None
+    early = rows["first_zero"].notna() & (rows["first_zero"] > rows["last_credit"]) & (rows["n_zero"] > 1)
+    early &= rows["high"] - rows["low"] <= SAME * (1 + rows["high"].abs())
+    found = rows[early]
+    tokens = float(found["n_zero"].sum() / found["n"].sum()) if len(found) else 0.0
+    return MarkReading(
+        float(early.mean()),
+        f"in {percent(early.mean())} of the responses the last tokens, {percent(tokens)} of them, have no advantage",
+        steps_with(found.groupby("step").size()), ("advantage",), first_of(found),
+    )  # fmt: skip
+
+
+@mark(needs=_TURNS, limit=0.8)
+def credit_as_long_as_last_turn(evidence: LogEvidence) -> MarkReading | None:
+    """As many tokens at the beginning of a response have an advantage as its last turn has."""
+    turns, rows = _turns(evidence), _ends(evidence)
+    rows = rows.merge(turns.loc[turns["last"], ["step", "seq_id", "n"]].rename(columns={"n": "n_last"}))
+    if len(rows) < FEWEST_RESPONSES:
+        return None
+    same = (rows["n"] - rows["n_zero"] == rows["n_last"]) & (rows["n_zero"] > 0)
+    return MarkReading(float(same.mean()), "as many tokens at the beginning have one as the last turn has")
+
+
+def _ends(evidence: LogEvidence) -> pd.DataFrame:
+    """Responses with an advantage: where it is 0 first and other than 0 last, and its range where it is not 0."""
+    return evidence.once(
+        "where advantages end",
+        lambda: evidence.frame(
+            """
+            select step, seq_id, count(*) as n, count(*) filter (advantage = 0) as n_zero,
+                min(position) filter (advantage = 0) as first_zero,
+                max(position) filter (advantage <> 0) as last_credit,
+                min(advantage::double) filter (advantage <> 0) as low,
+                max(advantage::double) filter (advantage <> 0) as high
+            from token where isfinite(advantage) group by all having count(*) filter (advantage <> 0) > 0 order by all
+            """
+        ),
+    )

@@ -1,0 +1,303 @@
+"""Marks of a mismatch within responses: at which positions, tokens, lengths and rows sampler and trainer differ."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.finding import Example
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.linter.alignment import UNCORRELATED, shifted
+from ratioscope.analysis.linter.check import ENGINE_COLUMNS
+from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
+from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
+from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, shortfall, strata
+from ratioscope.analysis.linter.values import SURE, is_one_of
+from ratioscope.analysis.runs.left_out import LeftOut
+
+_EQUAL = 1e-6
+_LEAST_EQUAL = 0.05
+"""Share of the unsure tokens with the very same value: of engines that differ nearly none."""
+_FEWEST_RESPONSES = 50
+_QUANTILES = 5
+_SHARPER = 0.5
+"""Share of the spread over positions in the response that is left of it where the prompt is counted."""
+_NEAR_LIMIT = 8
+"""Positions before the length limit."""
+_FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
+"""Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
+_LEFT_OVER = 0.2
+"""Share of the distance that is left against the row before, and ahead of the token where a shift begins."""
+
+
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
+def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
+    """The later a token stands in its response, the larger is its mismatch."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    distance = shortfall(frame)
+    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
+    level = sums.groupby(pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop").to_numpy()).sum()
+    rises = (level["is"] / level["should"].where(level["should"] > 0)).dropna()
+    if len(rises) < _QUANTILES - 1:
+        return None
+    times = float(rises.iloc[-1] / rises.iloc[0]) if rises.is_monotonic_increasing and rises.iloc[0] > 0 else 1.0
+    return MarkReading(
+        times,
+        f"the mismatch grows with the position: the last {100 // _QUANTILES}% of positions have {number(times)} × "
+        "that of the first",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
+def mismatch_of_short_responses(evidence: LogEvidence) -> MarkReading | None:
+    """At the same positions short responses have a larger mismatch than long ones."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    length = frame["last_position"] + 1
+    of_response = length.groupby([frame["step"], frame["seq_id"]]).first()
+    short, long = of_response.quantile([0.25, 0.75])
+    near = frame["position"] < short
+    frame, length = frame[near], length[near]
+    outer = (length <= short) | (length >= long)
+    if long < 2 * short or outer.sum() < FEWEST_FRESH:
+        return None
+    times = lift(frame[outer], (length <= short)[outer])
+    return MarkReading(
+        times,
+        f"responses of {short:.0f} tokens or less have {number(times)} × the mismatch of those of {long:.0f} or more, "
+        "at the same positions",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.0)
+def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
+    """The last positions before the longest response's end have several times the mismatch of those before them."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    longest = int(frame["position"].max())
+    frame = frame[frame["position"] > longest - 4 * _NEAR_LIMIT]
+    near = frame["position"] > longest - _NEAR_LIMIT
+    reached = frame.loc[near, ["step", "seq_id"]].drop_duplicates()
+    if longest < 4 * _NEAR_LIMIT or len(reached) < _FEWEST_RESPONSES / 2:
+        return None
+    times = lift(frame, near)
+    return MarkReading(
+        times,
+        f"positions {longest - _NEAR_LIMIT + 1} to {longest}, the last before the length limit, have {number(times)} × "
+        "the mismatch of those before them",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=5.0)
+def mismatch_of_the_last_token_at_the_limit(evidence: LogEvidence) -> MarkReading | None:
+    """The last token of the longest responses has many times the mismatch of all others, and the sampler is surer."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    longest = frame["last_position"].max()
+    at_it = (frame["position"] == longest) & (frame["last_position"] == longest)
+    if longest < 2 * _NEAR_LIMIT or at_it.sum() < _FEWEST_RESPONSES / 2:
+        return None
+    if not frame.loc[at_it, "fresh"].median() < -1:  # a factor e less likely to the trainer
+        return MarkReading(1.0, "")
+    distance = shortfall(frame)
+    held = float(distance[at_it.to_numpy()].sum() / distance.sum())
+    times = held / float(at_it.mean())
+    return MarkReading(
+        times if held > 0.3 else 1.0,
+        f"{percent(held)} of the mismatch is in the last token of the {int(at_it.sum()):,} responses of "
+        f"{longest + 1:.0f} tokens, which the trainer finds unlikely",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=LEAST_LIFT)
+def sampler_avoids_repeats(evidence: LogEvidence) -> MarkReading | None:
+    """The sampler gives less to tokens written before in their response, and more to new ones."""
+    sign = HELD_BY["written"](evidence)
+    if not sign.known:
+        return None
+    if not sign.present:
+        return MarkReading(1.0, "")
+    again = DIVIDED_BY["written"].levels(evidence.fresh) == "written before"
+    signed, others = (float(evidence.fresh["fresh"][which].mean()) for which in (again, ~again))
+    if not signed > 0 > others:
+        return MarkReading(1.0, "")
+    return replace(
+        sign.reading,
+        clause=f"the trainer gives tokens written before {number(signed)} nats more than the sampler, new ones less",
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=LEAST_LIFT)
+def mismatch_at_first_tokens(evidence: LogEvidence) -> MarkReading | None:
+    """The first tokens of the responses hold more of the mismatch than they should."""
+    sign = HELD_BY["position"](evidence)
+    if not sign.known:
+        return None
+    begins = sign.present and sign.reading.place.startswith("position 0")
+    return sign.reading if begins else MarkReading(1.0, "")
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=2.0)
+def mismatch_of_some_tokens(evidence: LogEvidence) -> MarkReading | None:
+    """A few tokens of the vocabulary hold several times the mismatch that they should."""
+    sign = HELD_BY["token"](evidence)
+    return sign.reading if sign.known else None
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
+def mismatch_behind_a_change(evidence: LogEvidence) -> MarkReading | None:
+    """The first tokens behind a change of version within a response hold more of the mismatch than they should."""
+    sign = HELD_BY["version_change"](evidence)
+    if not sign.known:
+        return None
+    begins = sign.present and sign.reading.place.partition(": ")[2].startswith("0")
+    return sign.reading if begins else MarkReading(1.0, "")
+
+
+@mark(needs=ENGINE_COLUMNS, limit=0.8)
+def identical_then_not(evidence: LogEvidence) -> MarkReading | None:
+    """Sampler and trainer give the very same values up to some position of a response, and others from there on."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    unsure = frame[frame["logp_behavior"] < SURE]
+    # Responses that agree to their end, as all do before the first update, say nothing of a boundary.
+    parts = (unsure["fresh"].abs() > _EQUAL).groupby([unsure["step"], unsure["seq_id"]]).transform("any")
+    unsure = unsure[parts]
+    equal = (unsure["fresh"].abs() <= _EQUAL).to_numpy()
+    if len(unsure) < FEWEST_FRESH:
+        return None
+    if equal.mean() < _LEAST_EQUAL:
+        return MarkReading(0.0, "")
+    of = [unsure["step"], unsure["seq_id"]]
+    differs = unsure["position"].where(~equal)
+    first = differs.groupby(of).transform("min")
+    ahead = equal & (unsure["position"] < first).to_numpy()
+    begins = differs.groupby(of).min()
+    if len(begins) < _FEWEST_RESPONSES:
+        return MarkReading(0.0, "")
+    share = float(ahead.sum() / equal.sum())
+    beyond = float(equal[(unsure["position"] > first).to_numpy()].mean())
+    if beyond > _LEAST_EQUAL:  # engines that mostly agree part somewhere
+        return MarkReading(0.0, "")
+    agrees = pd.Series(ahead, index=unsure.index).groupby(of).any()
+    distance = unsure["fresh"].abs()
+    at_first, after = (
+        distance[which.to_numpy()].median() for which in (unsure["position"] == first, unsure["position"] > first)
+    )
+    if evidence.rounding and not at_first >= AT_ONCE * after:  # what grows from below the rounding seems equal at first
+        return None
+    where = _boundary(begins, unsure["absolute"].where(~equal).groupby(of).min()[agrees])
+    return MarkReading(
+        share,
+        f"values are identical up to {where}, and {percent(beyond)} are from there on",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+def _boundary(begins: "pd.Series[float]", absolute: "pd.Series[float]") -> str:
+    """Where responses begin to differ, counted with the prompt where that is sharper.
+
+    Args:
+        begins: first position that differs, by response.
+        absolute: the same with the prompt, of the responses that agree before it; missing: not known.
+    """
+    ends = [(each.quantile(0.1), each.quantile(0.9)) for each in (begins, begins[absolute.index], absolute)]
+    known = len(absolute) >= _FEWEST_RESPONSES and absolute.notna().all()
+    with_prompt = known and ends[2][1] - ends[2][0] < _SHARPER * (ends[1][1] - ends[1][0])
+    found, (low, high) = (absolute, ends[2]) if with_prompt else (begins, ends[0])
+    counted = "of prompt and response" if with_prompt else "of a response"
+    return f"position {found.median():.0f} {counted} (median; {low:.0f} to {high:.0f})"
+
+
+@mark(needs=ENGINE_COLUMNS, limit=0.02)
+def shifted_from_a_token_on(evidence: LogEvidence) -> MarkReading | None:
+    """In some responses the sampler's values are those of the trainer's neighbouring row from one token on."""
+    frame = differing(evidence)
+    if frame is None or evidence.found(shifted):  # whole columns
+        return None
+    found = {by: _shifted_responses(frame, by) for by in (1, -1)}
+    by = max(found, key=lambda each: len(found[each][0]))
+    inside, n_responses = found[by]
+    if n_responses < _FEWEST_RESPONSES or len(inside) < _FEWEST_SHIFTED:
+        return MarkReading(0.0, "")
+    share, begins = len(inside) / n_responses, inside["position"].median()
+    return MarkReading(
+        share,
+        f"in at least {percent(share)} of the responses logp_behavior is the trainer's value of the row "
+        f"{'before' if by == 1 else 'behind'} from position {begins:.0f} (median) to the end",
+        tuple(sorted({*map(int, inside["step"])})),
+        engine_columns(evidence),
+        tuple(Example(*map(int, row)) for row in inside.head(EXAMPLES).to_numpy()),
+    )
+
+
+def _shifted_responses(frame: pd.DataFrame, by: int) -> tuple[pd.DataFrame, int]:
+    """Responses whose values are another row's from one token on, and how many responses there are.
+
+    Args:
+        by: 1 for the row before, -1 for that behind.
+    """
+    response = frame.groupby(["step", "seq_id"], sort=False).ngroup().to_numpy()
+    position, ours = frame["position"].to_numpy(), frame["logp_behavior"].to_numpy(dtype=float)
+    trainers = ours + frame["fresh"].to_numpy(dtype=float)
+    follows = (np.roll(response, by) == response) & (np.roll(position, by) == position - by)
+    # Bounded: one token that was nearly impossible is no sign of a shift.
+    here = np.minimum(np.abs(ours - trainers), 1.0)
+    there = np.where(follows, np.minimum(np.abs(ours - np.roll(trainers, by)), 1.0), here)
+    tokens = pd.DataFrame({"response": response, "here": here, "there": there, "far": here > _FAR_APART})
+    # The token from which on the neighbour explains most.
+    gain = (tokens["here"] - tokens["there"])[::-1].groupby(response[::-1]).cumsum()[::-1]
+    begins = gain.groupby(response).idxmax().to_numpy()
+    behind = np.arange(len(tokens)) >= begins[response]
+    after = tokens[behind].groupby("response").agg({"here": "mean", "there": "mean", "far": "sum"})
+    ahead = tokens[~behind].groupby("response")["here"].mean().reindex(after.index)
+    least = _LEFT_OVER * after["here"]
+    inside = (after["far"] >= _FEWEST_FAR) & (after["there"] < least) & (ahead < least)
+    return frame.iloc[begins[inside.to_numpy()]][["step", "seq_id", "position"]], len(after)
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",)), limit=UNCORRELATED)
+def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
+    """Sampler and trainer agree on which tokens are likely, but for one rank: its values belong to other tokens."""
+    found = evidence.frame(
+        """
+        select rank, count(*) as n, corr(exp(logp_behavior::double), exp(logp_same_engine)) as together
+        from examined join (select distinct on (step, seq_id) step, seq_id, rank from sequence) using (step, seq_id)
+        where isfinite(logp_behavior) and isfinite(logp_same_engine) and rank is not null
+        group by rank having count(*) >= 100 order by rank
+        """
+    ).dropna()
+    if len(found) < 2:
+        return None
+    worst = found.iloc[int(found["together"].argmin())]
+    apart = float(found["together"].median() - worst["together"])
+    far = [f"{rank:.0f}" for rank in found["rank"][found["together"].median() - found["together"] > UNCORRELATED]]
+    return MarkReading(
+        apart,
+        f"on rank {worst['rank']:.0f} the probabilities of sampler and trainer correlate {worst['together']:.2f}, on "
+        f"the others {found['together'].median():.2f}",
+        evidence.all_steps,
+        engine_columns(evidence),
+        place=f"rank {worst['rank']:.0f}",
+        wrong_rows=LeftOut(
+            f"rank {listed(far)}, whose log-probabilities belong to other tokens",
+            *is_one_of("rank", far),
+        ),
+    )

@@ -1,0 +1,240 @@
+"""Marks of a mismatch over the steps: whether it begins, grows, jumps, falls back, and whether updates arrive.
+
+Each step counts by its mismatch over what the probabilities of its tokens explain.
+"""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.check import ENGINE_COLUMNS
+from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, differing, engine_columns, lift
+from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.place import expected, shortfall, strata
+from ratioscope.analysis.linter.values import SURE
+
+_FEWEST_STEPS = 6
+_FEWEST_BEFORE = 2
+"""Steps before a jump."""
+_FEWEST_PROMPTS = 5
+_LEAST_MOVED = 1e-3
+"""Nats by which a policy that learns changes the first token of a prompt."""
+_SUDDEN = 10
+"""Times the usual distance: more than data grow older within a step."""
+
+
+def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
+    """`_apart_by_step` where it is the mismatch alone; where no age is known, nothing."""
+    return _apart_by_step(evidence) if evidence.knows_age else pd.Series(dtype=float)
+
+
+def _apart_by_step(evidence: LogEvidence) -> "pd.Series[float]":
+    """The mismatch of each step, as a multiple of what the probabilities of its tokens explain."""
+
+    def make() -> "pd.Series[float]":
+        frame = differing(evidence)
+        if frame is None:
+            return pd.Series(dtype=float)
+        distance = shortfall(frame)
+        sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
+        sums = sums.groupby(frame["step"].to_numpy()).sum()
+        return (sums["is"] / sums["should"].where(sums["should"] > 0)).dropna()
+
+    return evidence.once("mismatch by step", make)
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.5)
+def mismatch_starts_small(evidence: LogEvidence) -> MarkReading | None:
+    """The mismatch of the first step is a small part of the later one: what differs came with the updates."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS or evidence.begins_unseen(evidence.all_steps):
+        return None
+    first, later = float(level.iloc[0]), level.iloc[len(level) // 2 :]
+    times = float(later.median()) / max(first, 1e-3)
+    return MarkReading(
+        times,
+        f"the mismatch is {number(times)} × as large in the second half of the run as in step {level.index[0]}",
+        tuple(map(int, later.index)),
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=0.2)
+def mismatch_varies(evidence: LogEvidence) -> MarkReading | None:
+    """In the second half of the run the mismatch differs from step to step, as that of rounding does not."""
+    later = _by_step(evidence).iloc[len(_by_step(evidence)) // 2 :]
+    if len(later) < _FEWEST_STEPS // 2 or not later.mean() > 0:
+        return None
+    spread = float(later.std() / later.mean())
+    return MarkReading(spread, f"the mismatch varies by {percent(spread)} between later steps")
+
+
+@mark(needs=ENGINE_COLUMNS, limit=1.5)
+def mismatch_keeps_growing(evidence: LogEvidence) -> MarkReading | None:
+    """The last third of the run has a larger mismatch than the middle third, in nearly all of its steps."""
+    level = _by_step(evidence)
+    third = len(level) // 3
+    if third < _FEWEST_STEPS // 2:
+        return None
+    middle, last = level.iloc[third : 2 * third], level.iloc[-third:]
+    # Half of the last third beyond all of the middle one but its largest value: no run of noise.
+    grows = last.median() / middle.median() if last.median() > middle.quantile(0.9) and middle.median() > 0 else 1.0
+    return MarkReading(
+        float(grows),
+        f"the mismatch of the last third of the run is {number(float(grows))} × that of the middle third",
+        tuple(map(int, last.index)),
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=5.0)
+def mismatch_steps_up(evidence: LogEvidence) -> MarkReading | None:
+    """From one step on every step has many times the mismatch of those before, and it stays as it began."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    values, at, times = level.to_numpy(), 0, 1.0
+    # Updates that do not arrive begin at a step, too: later than that, and flat behind, is no growth with them.
+    for each in range(_FEWEST_BEFORE, len(values) - _FEWEST_STEPS // 2 + 1):
+        before, behind = max(values[:each].max(), 1e-3), values[each:]
+        flat = behind[: _FEWEST_STEPS // 2].min() > AT_ONCE * np.median(behind)
+        if flat and behind.min() / before > times and _updated_before(evidence, int(level.index[each])):
+            at, times = each, float(behind.min() / before)
+    return MarkReading(
+        times,
+        f"the mismatch is at least {number(times)} × as large from step {level.index[at]} on as in every step before, "
+        "at once",
+        tuple(map(int, level.index[at:])),
+        engine_columns(evidence),
+    )
+
+
+def _updated_before(evidence: LogEvidence, step: int) -> bool:
+    """Whether some update had come to the sampler before a step, as far as versions are logged.
+
+    Labels that are too young are right as long as all data are of the first version.
+    """
+    versions = evidence.once(
+        "versions by step",
+        lambda: evidence.frame(
+            "select step, min(behavior_version) as low, max(behavior_version) as high from examined group by step"
+        ).set_index("step").sort_index(),
+    )  # fmt: skip
+    known = versions[versions.index < step].dropna()
+    return len(known) == 0 or bool(known["high"].max() > known["low"].iloc[0])
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.0)
+def mismatch_falls_back(evidence: LogEvidence) -> MarkReading | None:
+    """The mismatch rises over several steps and falls back to its start within one, as after a restart."""
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    values = level.to_numpy()
+    before = pd.Series(values).rolling(3).min().shift(1).to_numpy()
+    after = pd.Series(values[::-1]).rolling(3).max().to_numpy()[::-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fall = np.nan_to_num(before / after)
+    at = int(np.argmax(fall))
+    return MarkReading(
+        float(fall[at]),
+        f"the mismatch falls to 1/{number(float(fall[at]))} at step {level.index[at]} and stays low",
+        (int(level.index[at]),),
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=3.0)
+def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
+    """A stretch of a few steps has several times the mismatch of all others, before it and after it."""
+    level = _apart_by_step(evidence)
+    if len(level) < _FEWEST_STEPS:
+        return None
+    usual = float(level.median())
+    high = level[level > 3 * usual]
+    calm = level.drop(high.index).max() <= 2 * usual
+    if not evidence.knows_age and len(high):  # age goes up and down, step by step
+        calm &= high.min() > _SUDDEN * usual and high.max() < 3 * high.min()
+    stretch = calm and len(high) > 1 and high.index[-1] - high.index[0] < 2 * len(high) and len(high) < len(level) / 3
+    if not stretch or usual <= 0:
+        return MarkReading(1.0, "")
+    times = float(high.median()) / usual
+    return MarkReading(
+        times,
+        f"the mismatch is {number(times)} × the usual one in steps {high.index[0]}–{high.index[-1]} alone",
+        tuple(map(int, high.index)),
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",)), limit=2.2)
+def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
+    """Prompts have a larger mismatch when they come again than when they came first."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    frame = frame[frame.groupby("prompt_id")["step"].transform("nunique") > 1]
+    first = frame.groupby("prompt_id")["step"].transform("min") == frame["step"]
+    if len(frame) < FEWEST_FRESH or frame["prompt_id"].nunique() < _FEWEST_PROMPTS:
+        return None
+    times = lift(frame, ~first)
+    return MarkReading(
+        times,
+        f"prompts that come again have {number(times)} × the mismatch of their first time",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("logp_new",)), limit=0.2)
+def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
+    """The trainer is beyond the sampler where the next update goes on to move it: the sampler has older weights.
+
+    Rounding and other kernels know nothing of the next update.
+    """
+    found = evidence.frame(
+        f"""
+        select count(*) as n, corr(fresh, (logp_new - logp_current)::double) as together
+        from examined
+        where invalid is null and isfinite(fresh) and isfinite(logp_new) and abs(fresh) < 1
+            and abs(logp_new - logp_current) < 1 and logp_behavior < {SURE}
+        """
+    ).iloc[0]
+    if found["n"] < FEWEST_FRESH or pd.isna(found["together"]):
+        return None
+    together = float(found["together"])
+    return MarkReading(
+        together,
+        f"the mismatch and the next update move tokens the same way (correlation {number(together)})",
+        evidence.all_steps,
+        ("behavior_version",),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",), ("token_id",)), limit=0.9)
+def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
+    """The sampler gives the first token of a prompt the same probability in all steps, and the trainer does not."""
+    found = evidence.frame(
+        """
+        with first as (
+            select step, prompt_id, token_id, logp_behavior, logp_current
+            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
+                using (step, seq_id)
+            where position = 0 and invalid is null and isfinite(logp_behavior) and isfinite(logp_current)
+        )
+        select stddev_pop(logp_behavior) as sampler, stddev_pop(logp_current) as trainer
+        from first where prompt_id is not null group by prompt_id, token_id having count(distinct step) > 2
+        """
+    )
+    moved = float(found["trainer"].mean()) if len(found) >= _FEWEST_PROMPTS else 0.0
+    if moved < _LEAST_MOVED:
+        return None
+    still = 1 - float(found["sampler"].mean()) / moved
+    return MarkReading(
+        still,
+        f"the sampler's log-probabilities of a prompt's first token vary by {number(found['sampler'].mean())} nats "
+        f"over the run, the trainer's by {number(moved)}",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
