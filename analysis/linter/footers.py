@@ -16,8 +16,8 @@ def footers(evidence: LogEvidence) -> list[Finding]:
     """The counts of values that are not finite, in the files' footers, against the values."""
     looked_at, columns, hidden = 0, set[str](), 0
     for file in evidence.run.files["tokens"]:
-        counted = counted_nonfinite(file.path)
-        if counted is None or not evidence.within(file.name.first_step, file.name.last_step):
+        within = evidence.within(file.name.first_step, file.name.last_step)
+        if not within or (counted := counted_nonfinite(file.path)) is None:
             continue
         looked_at += 1
         table = read_table(file.path, _BELIEVED)

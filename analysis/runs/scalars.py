@@ -10,9 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ratioscope.analysis.runs.columns import schema_of
 from ratioscope.analysis.runs.store import Run
-from ratioscope.storage.parquet import read_table
 
 _NEARLY_ALL, _STOPPED = 0.9, 3
 """A scalar in so large a share of the steps, and in none of so many last ones, has stopped being logged."""
@@ -20,13 +18,12 @@ _NEARLY_ALL, _STOPPED = 0.9, 3
 
 def flags_of_scalars(run: Run, names: Sequence[str]) -> pd.DataFrame:
     """Return by step whether each logged scalar is not finite; null where it was not logged."""
-    parts = []
-    for file in run.files["steps"]:
-        there = [name for name in names if name in schema_of(file).names]
-        table = read_table(file.path, ["step", *there])
-        columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in there}
-        parts.append(pa.table({"step": table["step"], **columns}).to_pandas())
-    found = pd.concat(parts) if parts else pd.DataFrame({"step": []})
+    if not run.files["steps"]:
+        return pd.DataFrame(index=pd.Index([], name="step"))
+    table = run.table("steps", ["step", *names])
+    logged = [name for name in names if name in table.column_names]
+    columns = {name: pc.invert(pc.is_finite(table[name].cast(pa.float64()))) for name in logged}
+    found = pa.table({"step": table["step"], **columns}).to_pandas()
     return found.groupby("step").last()
 
 

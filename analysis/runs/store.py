@@ -6,8 +6,7 @@ Reading is read-only: nothing is ever written into a run's folder. A bad file is
 import hashlib
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -16,11 +15,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ratioscope.analysis.runs.columns import counted
 from ratioscope.analysis.runs.files import TableFile, in_flight, listed_files
 from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.unreadable import unreadable
@@ -36,6 +37,16 @@ from ratioscope.storage.places import Remote, place, scan, scan_below
 
 # Runs may lie in folders of an ablation; deeper trees are somebody's home folder.
 SEARCH_DEPTH = 4
+
+# A run that is written has hundreds of small step files and grows at its end, and each of its states is asked for all
+# of them several times: so many together are read once.
+_AT_ONCE = 64
+
+
+@lru_cache(maxsize=256)
+def _step_rows(files: tuple[TableFile, ...]) -> pa.Table:
+    parts = [read_table(file.path) for file in files]
+    return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
 
 
 # Of runs up to so many bytes every byte is checked when they are opened, which takes 0.7 s at most. Of larger ones
@@ -97,11 +108,10 @@ class Run:
     @cached_property
     def repeated_steps(self) -> list[int]:
         """Steps of which one writer wrote several rows."""
-        by_writer: defaultdict[int, list[pa.Array]] = defaultdict(list)
-        for file, table in zip(self.files["steps"], self._tables("steps", ["step"]), strict=True):
-            by_writer[file.name.writer] += table["step"].chunks
-        counts = (pc.value_counts(pa.chunked_array(chunks)) for chunks in by_writer.values() if chunks)
-        return sorted({row["values"] for found in counts for row in found.to_pylist() if row["counts"] > 1})
+        steps = self.table("steps", ["step"])["step"].to_numpy() if self.files["steps"] else np.empty(0, np.int64)
+        writers = [file.name.writer for file in self.files["steps"] for _ in range(counted(file)[0])]
+        rows = pd.DataFrame({"step": steps, "writer": writers})
+        return sorted({*map(int, rows["step"][rows.duplicated()])})
 
     @cached_property
     def _policy_versions(self) -> pd.DataFrame:
@@ -114,19 +124,29 @@ class Run:
             RatioscopeError: a file cannot be read any more.
         """
         names = columns or [column.name for column in schema.ALL_TABLES[table].columns]
-        parts = self._tables(table, columns)
-        if not parts:
+        if not self.files[table]:
             return pd.DataFrame(columns=names)
         try:
-            frame = pa.concat_tables(parts, promote_options="permissive").to_pandas()
+            frame = self.table(table, columns).to_pandas()
         except UnicodeDecodeError as error:
             raise unreadable([file.path for file in self.files[table]], error) or error from None
         return frame.reindex(columns=[*names, *(name for name in frame.columns if name not in names)])
 
-    def _tables(self, table: str, columns: list[str] | None) -> list[pa.Table]:
-        """One for each file."""
+    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of all files of a table, which has some, with all columns or those of some that a file has.
+
+        Raises:
+            RatioscopeError: a file cannot be read any more.
+        """
+        files = self.files[table]
         try:
-            return [read_table(file.path, columns) for file in self.files[table]]
+            if table != schema.STEPS.name:
+                return pa.concat_tables(
+                    (read_table(file.path, columns) for file in files), promote_options="permissive"
+                )
+            blocks = (_step_rows(files[first : first + _AT_ONCE]) for first in range(0, len(files), _AT_ONCE))
+            whole = pa.concat_tables(blocks, promote_options="permissive")
+            return whole.select([name for name in columns or whole.column_names if name in whole.column_names])
         except RatioscopeError:  # it has vanished
             raise
         except (OSError, pa.ArrowException) as error:
