@@ -26,7 +26,10 @@ REPOSITORIES = {
     "eval-protocol": "eval-protocol/python-sdk", "reskill": "amazon-science/reskill", "TorchRL": "pytorch/rl",
     "rllm": "rllm-org/rllm", "slime": "THUDM/slime", "tinker-cookbook": "thinking-machines-lab/tinker-cookbook",
     "transformers": "huggingface/transformers", "trlx": "CarperAI/trlx", "vLLM": "vllm-project/vllm",
-    "verl": "volcengine/verl", "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
+    "ChatLearn": "alibaba/ChatLearn", "dynamo": "ai-dynamo/dynamo", "torchtitan": "pytorch/torchtitan",
+    "flash-linear-attention": "fla-org/flash-linear-attention", "PufferLib": "PufferAI/PufferLib",
+    "RL2": "ChenmienTan/RL2", "verl": "volcengine/verl",
+    "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 
