@@ -37,6 +37,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run(tmp_path / "run", map(numbered_step, range(STEPS)), flush_seconds=0)
 
 
+def forget_all_that_was_read() -> None:
+    """On disk and in memory."""
+    forget()
+    store._step_rows.cache_clear()
+
+
 def between_listing_and_reading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Do something once, when a run has been opened and nothing of it was read."""
     original, done = Run.__init__, list[bool]()
@@ -76,7 +82,7 @@ def test_files_that_vanish_between_listing_and_opening_are_one_sentence(
 def test_every_way_to_read_a_file_says_that_it_vanished(run: Path) -> None:
     opened = open_run(run)
     expected = summarise(opened).values
-    forget()
+    forget_all_that_was_read()
     compact(run)
     for table in schema.TABLES:
         with pytest.raises(VanishedError, match="try again"):
@@ -113,7 +119,7 @@ def test_two_who_read_one_run_into_one_cache_get_the_same_numbers(run: Path, mon
 def test_who_opens_files_late_has_the_steps_that_were_listed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As over a network: the writer is two steps ahead when the first file opens."""
     expected = summarise(open_run(run)).values
-    forget()
+    forget_all_that_was_read()
     original = store.read_table
     waits = [STEPS + 1, STEPS]
 
