@@ -44,9 +44,9 @@ from tests.cases.world import (
 HELD_OUT_THIRD = Register()
 
 FIRST_SCORE = {
-    "held-out third faults": "4 found, 7 vague, 13 silent, 3 untrue of 27 logs",
-    "held-out third sick but true": "4 found, 2 vague, 2 silent of 8 logs",
-    "held-out third healthy": "12 quiet of 12 logs",
+    "held-out a third time faults": "4 found, 7 vague, 13 silent, 3 untrue of 27 logs",
+    "held-out a third time sick but true": "4 found, 2 vague, 2 silent of 8 logs",
+    "held-out a third time healthy": "12 quiet of 12 logs",
 }
 """What was said of them when they were first scored, by the patterns as they were frozen (2026-11-27)."""
 

@@ -31,7 +31,7 @@ from tests.cases.world import write
 HELD_OUT: dict[str, Register] = {
     "held-out": held_out.HELD_OUT,
     "held-out again": held_out_again.HELD_OUT_AGAIN,
-    "held-out third": held_out_third.HELD_OUT_THIRD,
+    "held-out a third time": held_out_third.HELD_OUT_THIRD,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE

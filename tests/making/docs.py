@@ -305,13 +305,13 @@ def _cases() -> str:
         "faults": ("Faults", "report"),
         "sick but true": ("Sick runs with a true log", ""),
         "healthy": ("Healthy runs", ""),
-        "held-out faults": ("Held out: faults that nothing was tuned with", "report"),
-        "held-out sick but true": ("Held out: sick runs with a true log", ""),
-        "held-out healthy": ("Held out: healthy runs", ""),
-        "held-out again faults": ("Held out again: faults that nothing was tuned with", "report"),
-        "held-out again sick but true": ("Held out again: sick runs with a true log", ""),
-        "held-out again healthy": ("Held out again: healthy runs", ""),
     }
+    for word in score.HELD_OUT:
+        headings |= {
+            f"{word} faults": (f"{word.capitalize()}: faults that nothing was tuned with", "report"),
+            f"{word} sick but true": (f"{word.capitalize()}: sick runs with a true log", ""),
+            f"{word} healthy": (f"{word.capitalize()}: healthy runs", ""),
+        }
     found = []
     for kind, (title, report) in headings.items():
         rows = []
