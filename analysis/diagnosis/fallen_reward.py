@@ -62,6 +62,31 @@ def reward_against_evaluation(evidence: RunEvidence) -> MarkReading | None:
     return MarkReading((moved - of_evaluation) / apart, f"{clause}evaluation fell", columns=("sequences.reward",))
 
 
+@mark(needs=(("sequences.reward",), ("steps.eval_accuracy",)), limit=3.0)
+def part_rises_as_another_falls(evidence: RunEvidence) -> MarkReading | None:
+    """One part of the training reward rises and another one falls, while evaluation accuracy falls.
+
+    Standard errors of the smaller one of both.
+    """
+    fall = fall_seen(evidence)
+    if fall is None or evidence.run is None or fall.metric != "eval_accuracy":
+        return None
+    moved: dict[str, tuple[float, str]] = {}
+    for name in reward_parts(evidence.run):
+        series = courses_of(evidence)[name].series.dropna()
+        before, after = series.loc[: fall.best_step + FEW_VALUES], series.loc[fall.found : int(fall.low.index[-1])]
+        if len(before) < FEW_VALUES or len(after) < FEW_VALUES:
+            return None
+        noise = noise_of_one(series, min(len(before), len(after))) * sqrt(1 / len(before) + 1 / len(after))
+        ends = f"from {number(float(before.mean()), digits=2)} to {number(float(after.mean()), digits=2)}"
+        moved[name] = (float(after.mean() - before.mean()) / noise if noise > 0 else 0.0, ends)
+    if len(moved) < 2:
+        return None
+    rising, falling = max(moved, key=lambda name: moved[name][0]), min(moved, key=lambda name: moved[name][0])
+    clause = f"{rising} rose {moved[rising][1]}, {falling} fell {moved[falling][1]}"
+    return MarkReading(min(moved[rising][0], -moved[falling][0]), clause, columns=(f"sequences.{rising}",))
+
+
 @mark(needs=(("sequences.n_tokens", "position"),), limit=0.22)
 def lengths_moved(evidence: RunEvidence) -> MarkReading | None:
     """Responses become longer or shorter by a quarter from the start to the fall, beyond their noise.
@@ -72,7 +97,7 @@ def lengths_moved(evidence: RunEvidence) -> MarkReading | None:
     lengths = finite_values(evidence.summary, "response_length")
     lengths = lengths[lengths.index <= fall.found] if fall else lengths
     few = max(FEW_VALUES, len(lengths) // 6)
-    if fall is None or len(lengths) < 3 * few or not (lengths > 0).all():
+    if fall is None or len(lengths) < 2 * few or not (lengths > 0).all():
         return None
     first, last = lengths.head(few), lengths.tail(few)
     clear = abs(last.mean() - first.mean()) > CLEAR * noise_of_one(lengths, few) * sqrt(2 / few)

@@ -29,6 +29,7 @@ from ratioscope.analysis.diagnosis.fallen_reward import (
     lengths_moved,
     more_are_cut_off,
     part_carries_the_advantages,
+    part_rises_as_another_falls,
     prompts_differ,
     reward_against_evaluation,
     that_part_rises,
@@ -121,7 +122,7 @@ cause(
 cause(
     "reward_hacked", Family.FALL,
     "Over-optimisation: the policy learns what the training reward pays for and evaluation does not measure",
-    requires=(reward_against_evaluation,), supports={lengths_moved: 0.5},
+    requires=(reward_against_evaluation,), supports={part_rises_as_another_falls: 1.0, lengths_moved: 0.5},
     refutes=(fell_beyond_the_bound, mismatch_grew, far_from_reference),
     do="Read responses with a high reward, score them as the evaluation does, and raise the KL penalty.",
     reports=("LightRFT #53",),

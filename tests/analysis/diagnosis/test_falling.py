@@ -9,6 +9,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.diagnosis.fallen_reward import part_rises_as_another_falls
 from ratioscope.analysis.findings.cause import CAUSES, Family, rivals
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.runs.store import open_run
@@ -231,3 +232,20 @@ def test_a_fall_of_the_mixture_is_told_from_one_of_every_prompt(tmp_path: Path, 
     evidence = RunEvidence(summarise(run), run)
     assert ("prompts_changed" in causes(evidence)) is same
     assert ("The mixture of prompts changed" in fall_in(evidence).why.replace("the mix", "The mix")) is same
+
+
+@pytest.mark.parametrize("rises", [True, False])
+def test_a_part_that_rises_as_another_falls_is_named_with_both(tmp_path: Path, *, rises: bool) -> None:
+    rng, nobody = np.random.default_rng(7), np.zeros(64, bool)
+    run = write_run(tmp_path / "run", [
+        step_of_run(number, rng, task=level, constant=nobody, extra=0.03 * number * rises, accuracy=level)
+        for number, level in enumerate(np.repeat([0.5, 0.1], (15, 10)))
+    ])  # fmt: skip
+    evidence = RunEvidence(summarise(open_run(run)), open_run(run))
+    sign = part_rises_as_another_falls(evidence)
+    assert sign.known and sign.present is rises
+    if rises:
+        assert (
+            sign.reading.clause.startswith("reward_format rose from ")
+            and ", reward_task fell from 0." in sign.reading.clause
+        )
