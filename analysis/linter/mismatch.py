@@ -10,6 +10,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     identical_then_not,
     mismatch_at_first_tokens,
     mismatch_behind_a_change,
+    mismatch_fades_with_position,
     mismatch_grows_with_position,
     mismatch_near_the_limit,
     mismatch_of_short_responses,
@@ -22,6 +23,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
 from ratioscope.analysis.linter.mismatch_over_steps import (
     mismatch_falls_back,
     mismatch_follows_updates,
+    mismatch_from_the_first_step,
     mismatch_in_some_steps,
     mismatch_keeps_growing,
     mismatch_of_repeats,
@@ -136,6 +138,21 @@ cause(
     explains=("sampler_not_following", "engine_mismatch"),
 )  # fmt: skip
 cause(
+    "first_tokens_older", Family.MISMATCH, "The first tokens of responses are older than their version labels say",
+    requires=(mismatch_starts_small, mismatch_fades_with_position), supports={mismatch_follows_updates: 2.0},
+    refutes=(*_AT_A_PLACE, mismatch_from_the_first_step, mismatch_of_repeats, mismatch_of_short_responses),
+    do="Label each token with the version that sampled it, when it was sampled, not when its response was done.",
+    columns=("behavior_version",), reports=("rllm #622", "AReaL #1569"),
+    explains=("sampler_not_following", "engine_mismatch"),
+)  # fmt: skip
+cause(
+    "other_context", Family.MISMATCH, "Responses begin in another context in the sampler than in the trainer",
+    requires=(mismatch_fades_with_position, mismatch_from_the_first_step), supports={mismatch_at_first_tokens: 1.0},
+    refutes=(*_AT_A_PLACE, mismatch_of_repeats, mismatch_of_short_responses, mismatch_follows_updates),
+    do="Compare the token ids of the prompts that both engines see: a second BOS token, another chat template.",
+    reports=("TRL #3853",), explains=_TAILS,
+)  # fmt: skip
+cause(
     "weights_never_arrive", Family.MISMATCH, "New weights never arrive at the sampler",
     requires=(sampler_is_frozen,), supports={mismatch_starts_small: 1.0, mismatch_keeps_growing: 1.0},
     refutes=_AT_A_PLACE, do="Compare a checksum of the sampler's weights with the trainer's after a push.",
@@ -144,7 +161,7 @@ cause(
 cause(
     "part_not_sent", Family.MISMATCH, "Updates are not synced to the sampler, all of them or some tensors",
     requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position),
     do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,
 )  # fmt: skip
 cause(

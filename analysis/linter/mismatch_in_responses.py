@@ -38,10 +38,7 @@ def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
     frame = differing(evidence)
     if frame is None:
         return None
-    distance = shortfall(frame)
-    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
-    level = sums.groupby(pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop").to_numpy()).sum()
-    rises = (level["is"] / level["should"].where(level["should"] > 0)).dropna()
+    rises = _by_position(frame)
     if len(rises) < _QUANTILES - 1:
         return None
     times = float(rises.iloc[-1] / rises.iloc[0]) if rises.is_monotonic_increasing and rises.iloc[0] > 0 else 1.0
@@ -49,6 +46,41 @@ def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
         times,
         f"the mismatch grows with the position: the last {100 // _QUANTILES}% of positions have {number(times)} × "
         "that of the first",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+def _by_position(frame: pd.DataFrame) -> "pd.Series[float]":
+    """The mismatch of each part of the positions, equal in size, as a multiple of what probabilities explain."""
+    distance = shortfall(frame)
+    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
+    level = sums.groupby(pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop").to_numpy()).sum()
+    return (level["is"] / level["should"].where(level["should"] > 0)).dropna()
+
+
+@mark(needs=ENGINE_COLUMNS, limit=2.0)
+def mismatch_fades_with_position(evidence: LogEvidence) -> MarkReading | None:
+    """The later a token stands in its response, the smaller is its mismatch, in either half of the prompt groups."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    # Of responses that reach the last of these positions: shorter ones may be others.
+    reached = frame["last_position"].quantile(0.5)
+    frame = frame[(frame["last_position"] >= reached) & (frame["position"] <= reached)]
+    side = frame.groupby(["step", "group_id"], sort=False).ngroup() % 2
+    halves = [frame[side == each] for each in (0, 1)]
+    if min(map(len, halves)) < FEWEST_FRESH / 2 or reached < 2 * _QUANTILES:
+        return None
+    whole, falls = _by_position(frame), [_by_position(half) for half in halves]
+    if min(map(len, (whole, *falls))) < _QUANTILES - 1:
+        return None
+    fades = whole.is_monotonic_decreasing
+    times = min(float(each.iloc[0] / max(each.iloc[-1], 1e-3)) for each in falls) if fades else 1.0
+    return MarkReading(
+        times,
+        f"the mismatch fades with the position: the first {100 // _QUANTILES}% of positions have {number(times)} × "
+        "that of the last",
         evidence.all_steps,
         engine_columns(evidence),
     )

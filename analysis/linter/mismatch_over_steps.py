@@ -60,6 +60,21 @@ def mismatch_starts_small(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=ENGINE_COLUMNS, limit=0.5)
+def mismatch_from_the_first_step(evidence: LogEvidence) -> MarkReading | None:
+    """The first step, ahead of any update, has at least half of the usual mismatch: no update brought it."""
+    level = _apart_by_step(evidence)
+    if len(level) < _FEWEST_STEPS or evidence.begins_unseen(evidence.all_steps) or not level.median() > 0:
+        return None
+    share = float(level.iloc[0] / level.median())
+    return MarkReading(
+        share,
+        f"step {level.index[0]}, ahead of any update, has {percent(share)} of the usual mismatch",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
 @mark(needs=ENGINE_COLUMNS, limit=0.2)
 def mismatch_varies(evidence: LogEvidence) -> MarkReading | None:
     """In the second half of the run the mismatch differs from step to step, as that of rounding does not."""

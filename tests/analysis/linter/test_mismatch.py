@@ -198,6 +198,20 @@ def test_a_place_is_said_with_its_cause_or_without(
     assert words in found.why + found.sentence, (found.sentence, found.why)
 
 
+def test_a_mismatch_that_fades_is_of_another_context_or_of_older_weights(tmp_path: Path) -> None:
+    """By whether it is there ahead of any update; one that does not fade is neither."""
+
+    def fading(frame: pd.DataFrame) -> Array:
+        return np.asarray(0.02 + 0.5 * np.exp(-frame["position"] / 8))
+
+    found = made(tmp_path / "context", fading)
+    assert found.of_cause == "other_context" and "another context" in found.sentence, found.sentence
+    found = made(tmp_path / "old", lambda frame: fading(frame) * np.where(frame["step"] == 0, 0.2, 1.0))
+    assert found.of_cause == "first_tokens_older" and "version labels" in found.sentence, found.sentence
+    grown = made(tmp_path / "alike", lambda frame: np.minimum(frame["step"], 4) * 0.05)
+    assert grown.of_cause not in ("other_context", "first_tokens_older"), grown.sentence
+
+
 @pytest.mark.parametrize("size", [0.0, 0.03, 0.3])
 def test_a_mismatch_that_is_everywhere_alike_has_no_cause_here(tmp_path: Path, size: float) -> None:
     found = made(tmp_path / "run", lambda frame: np.full(len(frame), size))
