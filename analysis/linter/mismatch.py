@@ -12,6 +12,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     mismatch_behind_a_change,
     mismatch_fades_with_position,
     mismatch_grows_with_position,
+    mismatch_is_periodic,
     mismatch_near_the_limit,
     mismatch_of_short_responses,
     mismatch_of_some_tokens,
@@ -139,7 +140,7 @@ cause(
 )  # fmt: skip
 cause(
     "first_tokens_older", Family.MISMATCH, "The first tokens of responses are older than their version labels say",
-    requires=(mismatch_starts_small, mismatch_fades_with_position), supports={mismatch_follows_updates: 2.0},
+    requires=(mismatch_fades_with_position, mismatch_starts_small), supports={mismatch_follows_updates: 2.0},
     refutes=(*_AT_A_PLACE, mismatch_from_the_first_step, mismatch_of_repeats, mismatch_of_short_responses),
     do="Label each token with the version that sampled it, when it was sampled, not when its response was done.",
     columns=("behavior_version",), reports=("rllm #622", "AReaL #1569"),
@@ -185,13 +186,13 @@ cause(
 cause(
     "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
     requires=(mismatch_grows_with_position,), supports={HELD_BY["absolute"]: 1.0},
-    refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit),
+    refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit, mismatch_is_periodic),
     do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
 )  # fmt: skip
 cause(
     "padding", Family.MISMATCH, "Padding reaches the log-probabilities: short responses of a batch differ more",
     requires=(mismatch_of_short_responses,),
-    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on, mismatch_is_periodic),
     do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
     reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
 )  # fmt: skip
@@ -202,9 +203,15 @@ cause(
     explains=(*_TAILS, "mean_ratio", "truncated_support"),
 )  # fmt: skip
 cause(
+    "ends_of_blocks", Family.MISMATCH, "Labels are cut, or a kernel is wrong, at the edges of blocks",
+    requires=(mismatch_is_periodic,), refutes=_AT_A_PLACE,
+    do="Shift labels before a response is cut into shards or chunks, not within each; look at blocks of this size.",
+    reports=("ChatLearn #343",), explains=(*_TAILS, "mean_ratio", "on_policy_ratio"),
+)  # fmt: skip
+cause(
     "near_the_limit", Family.MISMATCH, "The engine is wrong near the length limit",
     requires=(mismatch_near_the_limit,),
-    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit, mismatch_is_periodic),
     do="Raise the context length of the server above the length limit, or leave these positions out.",
     reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
 )  # fmt: skip

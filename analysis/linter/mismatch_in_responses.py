@@ -26,6 +26,9 @@ _SHARPER = 0.5
 """Share of the spread over positions in the response that is left of it where the prompt is counted."""
 _NEAR_LIMIT = 8
 """Positions before the length limit."""
+_SHORTEST_PERIOD, _LONGEST_PERIOD, _FEWEST_AT_ONE = 4, 1024, 30
+_HELD_BY_PERIOD = 0.6
+"""Sizes of blocks, tokens at a position of the response that is judged alone, and what one of a block must hold."""
 _FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
 """Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
 _LEFT_OVER = 0.2
@@ -79,8 +82,7 @@ def mismatch_fades_with_position(evidence: LogEvidence) -> MarkReading | None:
     times = min(float(each.iloc[0] / max(each.iloc[-1], 1e-3)) for each in falls) if fades else 1.0
     return MarkReading(
         times,
-        f"the mismatch fades with the position: the first {100 // _QUANTILES}% of positions have {number(times)} × "
-        "that of the last",
+        f"the first {100 // _QUANTILES}% of positions have {number(times)} × the mismatch of the last",
         evidence.all_steps,
         engine_columns(evidence),
     )
@@ -130,6 +132,60 @@ def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
         evidence.all_steps,
         engine_columns(evidence),
     )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=5.0)
+def mismatch_is_periodic(evidence: LogEvidence) -> MarkReading | None:
+    """One position of each block of equal size has many times the mismatch of all others, in every block."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    found = [_periodic(frame, frame[name]) for name in ("position", "absolute")]
+    best = max((each for each in found if each is not None), key=lambda each: each[0], default=None)
+    if best is None:
+        return None
+    times, period, at, held, counted = best
+    if held < _HELD_BY_PERIOD:
+        return MarkReading(1.0, "")
+    return MarkReading(
+        times,
+        f"{percent(held)} of the mismatch is at position {at} of every {period}, counted from 0{counted}",
+        evidence.all_steps,
+        engine_columns(evidence),
+        place=f"position {at} of every {period}",
+    )
+
+
+def _periodic(frame: pd.DataFrame, counted: "pd.Series") -> tuple[float, int, int, float, str] | None:
+    """The least times the mismatch of the others in a block, its size, the position in it, what that holds, words.
+
+    Args:
+        counted: positions, in the response or with the prompt; missing: not known.
+    """
+    known = counted.notna()
+    if known.sum() < FEWEST_FRESH:
+        return None
+    frame, at = frame[known], counted[known].to_numpy(dtype=int)
+    distance = shortfall(frame)
+    n, held, should = (np.bincount(at, of) for of in (np.ones(len(at)), distance, expected(distance, strata(frame))))
+    best = None
+    # Positions that few responses reach say nothing alone.
+    (reached,) = np.nonzero(n >= _FEWEST_AT_ONE)
+    for period in range(_SHORTEST_PERIOD, min(_LONGEST_PERIOD, len(reached) // 2) + 1):
+        of = reached % period
+        inside = np.bincount(of, held[reached], period)
+        first = int(inside.argmax())
+        chosen = reached[of == first]
+        others = reached[of != first]
+        level = held[others].sum() / max(should[others].sum(), 1e-12)
+        if len(chosen) < 2 or not inside.sum() > 0:
+            continue
+        least = float((held[chosen] / np.maximum(should[chosen], 1e-12)).min() / max(level, 1e-6))
+        if best is None or least > best[0]:
+            best = least, period, first, float(inside[first] / inside.sum())
+    if best is None:
+        return None
+    return *best, "" if counted.name == "position" else " with the prompt"
 
 
 @mark(needs=ENGINE_COLUMNS, limit=5.0)

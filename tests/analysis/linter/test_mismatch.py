@@ -198,6 +198,15 @@ def test_a_place_is_said_with_its_cause_or_without(
     assert words in found.why + found.sentence, (found.sentence, found.why)
 
 
+@pytest.mark.parametrize(("column", "at"), [("position", 7), ("absolute", 0)])
+def test_a_mismatch_at_one_position_of_every_block_is_named(tmp_path: Path, column: str, at: int) -> None:
+    """Counted in the response or with the prompt; one position alone is no block."""
+    found = made(tmp_path / "run", lambda frame: np.where(frame[column] % 8 == at, 0.9, 0.03))
+    assert found.of_cause == "ends_of_blocks" and f"position {at} of every 8," in found.sentence, found.sentence
+    alone = made(tmp_path / "alone", lambda frame: np.where(frame[column] == 24 + at, 0.9, 0.03))
+    assert alone.of_cause != "ends_of_blocks", alone.sentence
+
+
 def test_a_mismatch_that_fades_is_of_another_context_or_of_older_weights(tmp_path: Path) -> None:
     """By whether it is there ahead of any update; one that does not fade is neither."""
 
