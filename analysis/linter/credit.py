@@ -30,6 +30,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
+from ratioscope.analysis.linter.reward_parts import advantage_of_other_weights
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
     advantage_follows_length,
@@ -125,6 +126,12 @@ cause(
     requires=(advantage_from_a_side_part,),
     do="Apply the part only in groups whose task reward differs, or lower its weight.",
     reports=("NeMo-RL #2431", "OpenRLHF #1270"),
+)  # fmt: skip
+cause(
+    "other_weights", F.CREDIT, "Advantages weight the parts of the reward otherwise than the logged reward does",
+    requires=(advantage_of_other_weights,),
+    do="Log the sum of the parts with the weights that fit the advantages, or give the trainer those of the reward.",
+    reports=("TRL #5352", "TRL #5353"), explains=("advantages",),
 )  # fmt: skip
 cause(
     "giant", F.CREDIT, "One advantage dominates an update", requires=(giant_advantage, gradient_of_giant_advantage),

@@ -212,6 +212,32 @@ def mildly_penalised(batch: Batch) -> None:
     penalised(batch, share=0.0)
 
 
+def _of_two_parts(batch: Batch) -> tuple[Floats, Floats]:
+    form = (batch.rng.random(N) < 0.6).astype(float)
+    batch.parts = {"reward_task": batch.reward, "reward_format": form}
+    return batch.reward, form
+
+
+def without_weights(batch: Batch) -> None:
+    """The logged reward is the plain sum of its parts."""
+    task, form = _of_two_parts(batch)
+    batch.logged = task + form
+    batch.advantage = normalised(0.8 * task + 0.2 * form, batch.group)
+
+
+def with_weights(batch: Batch) -> None:
+    task, form = _of_two_parts(batch)
+    batch.logged = 0.8 * task + 0.2 * form
+    batch.advantage = normalised(batch.logged, batch.group)
+
+
+def normalised_by_part(batch: Batch) -> None:
+    """Each part in deviations of its own (GDPO), as with_weights before the sum: another kind of advantage."""
+    task, form = _of_two_parts(batch)
+    batch.logged = task + form
+    batch.advantage = normalised(task, batch.group) + normalised(form, batch.group)
+
+
 def giant(batch: Batch) -> None:
     if batch.number == 9:
         batch.advantage[5] = 400.0

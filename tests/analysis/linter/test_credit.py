@@ -52,6 +52,7 @@ FAULTS = {
         Case(credited.with_kl, "kl_in_advantage", "KL to the reference"),
         Case(credited.with_length, "length_in_advantage", "the length"),
         Case(credited.penalised, "side_part", "reward_length"),
+        Case(credited.without_weights, "other_weights", "0.8 × reward_task + 0.2 × reward_format"),
         Case(credited.giant, "giant", "the median"),
         Case(credited.last_turn_only, "last_turn_only", "before the last one"),
         Case(credited.by_overlap, "credit_ends_early", "last tokens"),
@@ -63,6 +64,8 @@ CONTROLS = {
     for fault in (
         credited.nothing,
         credited.mildly_penalised,
+        credited.with_weights,
+        credited.normalised_by_part,
         credited.large_without_a_jump,
         credited.turn_rewards,
         credited.scaled_by_step,
