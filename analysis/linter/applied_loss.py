@@ -20,7 +20,7 @@ from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
-from ratioscope.analysis.linter.copies import copied_columns
+from ratioscope.analysis.linter.copies import copied_columns, policy_stands_still
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence, first_of
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.masks import has_penalty
@@ -433,6 +433,12 @@ cause(
     "weight_not_applied", F.LOSS, "The configured importance weight was not applied",
     requires=(weight_unlike_configured, weight_is_the_advantage),
     do="Pass the importance weight into the loss, or configure none.", reports=("Liger-Kernel #1088",),
+)  # fmt: skip
+cause(
+    "updates_without_effect", F.LOSS, "Updates do not reach the weights, and the policy does not move",
+    requires=(policy_stands_still,),
+    do="Look whether the optimiser steps, and on the parameters that the gradients are of.",
+    reports=("open-instruct #1642",),
 )  # fmt: skip
 cause(
     "end_token_masked", F.LOSS, "The token that ends responses is not in the loss",

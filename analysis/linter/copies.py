@@ -5,11 +5,13 @@ age, the recomputation is the current policy on fresh data, and the new policy i
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
+from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
@@ -28,6 +30,13 @@ _B, _T, _C, _N, _F = COLUMNS
 _CERTAIN = -1e-3
 _FEW_STEPS = 3
 _NOTHING_MOVED = 0.9995
+# First tokens of prompts, one and the same in several steps.
+_FEWEST_REPEATS = 20
+# Old and fresh tokens, whose distance from the sampler is compared by the median, and how much farther the old ones
+# must be where the policy moves.
+_FEWEST_AGED, _GROWN = 100, 1.25
+# Share of the steps that have a gradient and a learning rate: a few skipped updates leave a policy moving.
+_MOST_UPDATED = 0.5
 # Beyond so many nats rounding makes copies of columns that are not.
 _LARGEST_ROUNDING = 1e-3
 
@@ -55,6 +64,8 @@ def copied_columns(evidence: LogEvidence) -> list[Finding]:
         return not_checked(f"{_rounded(evidence)}: columns that seem equal may differ in what was rounded away.")
     if len(evidence.steps) and any((evidence.steps[key] == 0).all() for key in ("grad_norm", "learning_rate")):
         return not_checked("No update had a gradient and a learning rate: the policies may well be the same.")
+    if policy_stands_still(evidence).present:
+        return not_checked("No update moves the policy: equal columns need not be copies.")
     if not evidence.rounding and (still := _still(evidence)):
         return [still]
     remarks, measured = [], []
@@ -141,31 +152,127 @@ def moved_since(evidence: LogEvidence) -> NDArray[np.bool_]:
     return ~known | (np.searchsorted(moving, high) > np.searchsorted(moving, low))
 
 
-def _still(evidence: LogEvidence) -> Finding | None:
-    """A policy that never moves: neither within an update nor over the versions since a token was sampled."""
+class _Unmoved(NamedTuple):
+    """Columns in which nothing moves, neither within an update nor over the versions since a token was sampled."""
+
+    n: int
+    of: str
+    """The column of older weights that logp_current equals."""
+    age: float
+    """Updates, the largest."""
+    sampler_moves: bool | None
+    """Whether the sampler's values are farther away on older tokens: then the policy moves, and columns are copies."""
+
+
+def _unmoved(evidence: LogEvidence) -> _Unmoved | None:
     sample = evidence.sample
     usable = sample.rows["invalid"].isna().to_numpy() & (sample.column(_C) < _CERTAIN)
     old = usable & (sample.column("version_lag") > 0)
     update = np.abs(sample.column(_N) - sample.column(_C))[usable]
-    age = np.abs(sample.column(_B) - sample.column(_C))[old]
-    update, age = update[np.isfinite(update)], age[np.isfinite(age)]
+    sampled, computed = (np.abs(sample.column(name) - sample.column(_C)) for name in (_B, _T))
+    # The trainer's own values are free of what the engines differ by.
+    of, apart = (_T, computed) if np.isfinite(computed[old]).sum() >= FEWEST_ROWS else (_B, sampled)
+    update, age = update[np.isfinite(update)], apart[old & np.isfinite(apart)]
     signal = (np.nan_to_num(sample.column("advantage"))[usable] != 0).any()
     several = len(evidence.all_steps) > _FEW_STEPS
     if not (several and signal and min(len(update), len(age)) >= FEWEST_ROWS):
         return None
     if max((update > EQUAL).mean(), (age > EQUAL).mean()) > 1 - COPIED_SHARE:
         return None
+    grows = _grows(sampled, old, usable & (sample.column("version_lag") == 0)) if of == _T else None
+    return _Unmoved(len(update), of, float(np.nanmax(sample.column("version_lag"))), grows)
+
+
+def _still(evidence: LogEvidence) -> Finding | None:
+    """A policy that never moves, or columns that are all copies of one: nothing tells which."""
+    found = _unmoved(evidence)
+    if found is None or found.sampler_moves:
+        return None
     return Finding(
-        "The policy does not move: logp_new equals logp_current, and logp_current equals logp_behavior on tokens that "
-        f"are up to {np.nanmax(sample.column('version_lag')):.0f} versions old. Updates change nothing, or the columns "
-        "are copies of one.",
+        f"The policy does not move: logp_new equals logp_current, and logp_current equals {found.of} on tokens that "
+        f"are up to {found.age:.0f} versions old. Updates change nothing, or the columns are copies of one.",
         Severity.CRITICAL,
         ("" if evidence.steps["learning_rate"].notna().any() else "Log the learning rate. ")
         + "Look whether the optimiser steps on the weights that the log-probabilities are of.",
-        (estimated("tokens", len(update)),),
+        (estimated("tokens", found.n),),
         evidence.all_steps,
         (_N, _C),
     )
+
+
+@mark(needs=((_C,), ("advantage",)), limit=COPIED_SHARE)
+def policy_stands_still(evidence: LogEvidence) -> MarkReading | None:
+    """Log-probabilities of the same tokens are the same under all versions, although gradients and learning rate are
+    not 0.
+
+    Copies would be equal, too: so the sampler's values must stand still, or be as near to the trainer's at any age.
+    """
+    stopped = 0 < evidence.gradients[0] == evidence.gradients[1]
+    if evidence.rounding or stopped or not _updated(evidence):
+        return None
+    found = _unmoved(evidence)
+    if found is not None and found.sampler_moves is False:
+        return MarkReading(
+            1.0, f"logp_current equals {found.of} and logp_new, on tokens up to {found.age:.0f} versions old",
+            evidence.all_steps, (_C, _N), evidence.rows_where("invalid is null and uncertain and version_lag > 0"),
+        )  # fmt: skip
+    ranges = {name: _first_tokens(evidence, name) for name in (_C, _B, _N)}
+    if len(ranges[_C]) < _FEWEST_REPEATS or not (np.nan_to_num(evidence.sample.column("advantage")) != 0).any():
+        return None
+    # Of a column of another model that stands still the others tell: the sampler, or the new policy, moves.
+    still = [float((each <= EQUAL).mean()) for each in ranges.values() if len(each) >= _FEWEST_REPEATS]
+    return MarkReading(
+        min(still), f"logp_current of {len(ranges[_C]):,} first tokens of prompts is the same in all steps",
+        evidence.all_steps, (_C,), evidence.rows_where("invalid is null and position = 0"),
+    )  # fmt: skip
+
+
+def _grows(apart: NDArray[np.float64], old: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> bool | None:
+    """Whether the sampler's values are farther away on older tokens; None where too few say."""
+    aged, new = (apart[rows & np.isfinite(apart)] for rows in (old, fresh))
+    if min(len(aged), len(new)) < _FEWEST_AGED:
+        return None
+    return bool(np.median(aged) > _GROWN * np.median(new) + EQUAL)
+
+
+def _updated(evidence: LogEvidence) -> bool:
+    """Whether most steps have a gradient and a learning rate."""
+    steps = evidence.steps[["grad_norm", "learning_rate"]].astype(float)
+    return bool(((steps > 0) & np.isfinite(steps)).all(axis=1).mean() > _MOST_UPDATED)
+
+
+def _first_tokens(evidence: LogEvidence, column: str) -> NDArray[np.float64]:
+    """Ranges of a column over the steps, nats: of a prompt's first token that came in several, far apart."""
+    needed = ("sequences.prompt_id", "token_id", column)
+    if not all(evidence.log.has(name) for name in needed) or len(evidence.all_steps) <= _FEW_STEPS:
+        return np.empty(0)
+
+    def look() -> NDArray[np.float64]:
+        found = evidence.frame(
+            f"""
+            select max({column}) - min({column}) as range
+            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
+                using (step, seq_id)
+            where position = 0 and invalid is null and isfinite({column}) and prompt_id is not null
+            group by prompt_id, token_id
+            having min({column}) < {_CERTAIN}
+                and max(step) - min(step) >= {(evidence.all_steps[-1] - evidence.all_steps[0]) / 2}
+            """
+        )
+        return found["range"].to_numpy(dtype=float)
+
+    ranges: NDArray[np.float64] = evidence.once(f"first tokens of {column}", look)
+    return ranges
+
+
+def _may_stand_still(evidence: LogEvidence) -> bool:
+    """Whether nothing tells a copied logp_new from a policy that no update moves."""
+    again = _first_tokens(evidence, _C)
+    if len(again) >= _FEWEST_REPEATS and np.median(again) > EQUAL:
+        return False
+    old = evidence.sample.column("version_lag") > 0
+    distances = (np.abs(evidence.sample.column(name) - evidence.sample.column(_C)) for name in (_T, _B))
+    return not any(_grows(apart, old, ~old) for apart in distances)
 
 
 def _copied(evidence: LogEvidence, one: str, other: str, share: float, n: int) -> Finding:
@@ -181,6 +288,8 @@ def _copied(evidence: LogEvidence, one: str, other: str, share: float, n: int) -
     if (one, other) == (_B, _C):
         said += ", or behavior_version is wrong"
         columns = (*columns, "behavior_version")
+    if (one, other) == (_C, _N) and _may_stand_still(evidence):
+        said += ", or no update moves the policy"
     return Finding(
         f"{one} equals {other} in {percent(share)} of {n:,} tokens {_WORDS[one, other]}: {said}.",
         Severity.WARNING if columns == (_F,) else Severity.CRITICAL,
