@@ -41,6 +41,9 @@ _FEWEST = 200
 """Tokens, below which nothing is said of a share of them."""
 _FEW = 50
 """Tokens out of bounds, or clipped, below which nothing is said of them."""
+_FEWEST_STEPS = 3
+_FEWEST_BEYOND = 20
+"""Clipped tokens, where many that the configured clip would stop are not."""
 _PER_STEP = ("token_mean", "longest_mean", "sequence_sum")
 """Aggregations under which one factor holds for all tokens of a step."""
 _WEIGHTS: tuple[Need, ...] = (("gradient_weight",), ("advantage",), ("logp_current",))
@@ -234,6 +237,69 @@ def weight_is_capped(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(float(at_it.mean()), f"there it stands at {number(float(np.exp(level)))}", (), ())
 
 
+@mark(needs=_WEIGHTS, limit=0.9)
+def weight_is_squared(evidence: LogEvidence) -> MarkReading | None:
+    """Where the configured weight differs from its median, gradient_weight is its square times the advantage."""
+    applied = _applied(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    telling = np.abs(applied.expected) > 3 * _ALIKE
+    if telling.sum() < _FEWEST:
+        return None
+    alike = np.abs(applied.alone - 2 * applied.expected)[telling] <= 2 * _ALIKE
+    slope = float(np.polyfit(applied.expected[telling], applied.alone[telling], 1)[0])
+    return MarkReading(
+        float(alike.mean()), f"gradient_weight over the advantage follows the ratio to the power of {number(slope)}",
+        (), ("gradient_weight",), _of(applied.rows[telling]),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",)), limit=0.95)
+def gradient_against_the_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight has the opposite sign of the advantage in nearly all tokens that have both."""
+    if has_penalty(evidence):
+        return None
+    opposite = "gradient_weight * advantage < 0"
+    found = evidence.frame(
+        f"select count(*) as n, count(*) filter ({opposite}) as opposite from usable "
+        "where gradient_weight * advantage <> 0 and coalesce(rejected, '') = ''"
+    ).iloc[0]
+    n, share = int(found["n"]), float(found["opposite"]) / max(int(found["n"]), 1)
+    if n < _FEWEST:
+        return None
+    return MarkReading(
+        share, f"gradient_weight has the opposite sign of the advantage in {percent(share)} of {n:,} tokens",
+        evidence.all_steps, ("gradient_weight",),
+        evidence.rows_where(f"invalid is null and {opposite}") if share > _ALIKE else (),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("sequences.micro_batch",)), limit=0.9)
+def gradient_in_the_last_micro_batch_alone(evidence: LogEvidence) -> MarkReading | None:
+    """Of the micro-batches of a step the last one has gradients, and the others have none; share of the steps."""
+    of = evidence.frame(
+        """
+        select step, micro_batch, count(*) as n, avg((gradient_weight <> 0)::int) as share
+        from usable join (select step, seq_id, any_value(micro_batch) as micro_batch from sequence group by all)
+            using (step, seq_id)
+        where advantage <> 0 and gradient_weight is not null and micro_batch is not null
+            and not coalesce(clipped, false) and coalesce(clip_side, 0) = 0 and coalesce(rejected, '') = ''
+        group by all order by all
+        """
+    )
+    of = of[of.groupby("step")["micro_batch"].transform("nunique") > 1]
+    if of["n"].sum() < _FEWEST or of["step"].nunique() < _FEWEST_STEPS:
+        return None
+    last = of["micro_batch"] == of.groupby("step")["micro_batch"].transform("max")
+    right = (of["share"] >= 1 - _ALIKE).where(last, of["share"] <= _ALIKE).groupby(of["step"]).all()
+    n, lost = int(of["n"].sum()), float(of["n"][~last].sum() / of["n"].sum())
+    return MarkReading(
+        float(right.mean()), f"{percent(lost)} of {n:,} tokens with an advantage are in the others, without a gradient",
+        tuple(int(step) for step in right.index[right]), ("gradient_weight",),
+        evidence.rows_where("invalid is null and advantage <> 0 and gradient_weight = 0") if right.any() else (),
+    )  # fmt: skip
+
+
 # The clip -------------------------------------------------------------------------------------------------------------
 
 
@@ -282,23 +348,52 @@ def clip_at_another_ratio(evidence: LogEvidence) -> MarkReading | None:
         return None
     found = []
     for sign, configured in ((1, band[1]), (-1, -band[0])):
-        side = (np.sign(rows["advantage"]) == sign) & (sign * rows["at"] > 0) & rows["clipped"].notna()
-        beyond, clipped = sign * rows["at"][side], rows["clipped"][side].astype(bool)
-        if min(clipped.sum(), (~clipped).sum()) < _FEW:
+        bounds = _observed(rows, sign, configured)
+        if bounds is None:
             continue
-        inner, outer = float(beyond[~clipped].quantile(1 - _ALIKE)), float(beyond[clipped].quantile(_ALIKE))
+        inner, outer, clipped = bounds
         if outer < inner * (1 - _ALIKE):
             return MarkReading(0.0, "")  # no ratio parts them
         off = max(inner - configured, configured - outer, 0.0) / configured
-        found.append(
-            (off, float(np.exp(sign * outer)), float(np.exp(sign * configured)), _of(rows.loc[clipped.index[clipped]]))
-        )
+        found.append((off, float(np.exp(sign * outer)), float(np.exp(sign * configured)), _of(rows.loc[clipped])))
     if not found:
         return None
     off, ran, wanted, examples = max(found)
     return MarkReading(
         off, f"tokens are clipped from a ratio of {number(ran)} on, where the manifest says {number(wanted)}",
         evidence.all_steps, ("clipped",), examples,
+    )  # fmt: skip
+
+
+def _observed(rows: pd.DataFrame, sign: int, configured: float) -> "tuple[float, float, pd.Index[int]] | None":
+    """The farthest log-ratio that was not clipped on a side, the nearest that was, and the rows that were; None where
+    too few are."""
+    side = (np.sign(rows["advantage"]) == sign) & (sign * rows["at"] > 0) & rows["clipped"].notna()
+    beyond, clipped = sign * rows["at"][side], rows["clipped"][side].astype(bool)
+    fewest = _FEWEST_BEYOND if (~clipped & (beyond > configured + 1e-3)).sum() >= _FEW else _FEW
+    if clipped.sum() < fewest or (~clipped).sum() < _FEW:
+        return None
+    inner, outer = float(beyond[~clipped].quantile(1 - _ALIKE)), float(beyond[clipped].quantile(_ALIKE))
+    return inner, outer, clipped.index[clipped]
+
+
+@mark(needs=_CLIPPED, limit=0.9)
+def lower_bound_is_epsilon(evidence: LogEvidence) -> MarkReading | None:
+    """Below, tokens are clipped from a ratio of epsilon on, in place of 1 less epsilon; the nearness of the two."""
+    band, rows = _band(evidence), _tokens(evidence)
+    if band is None or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
+        return None
+    bounds = _observed(rows, -1, -band[0])
+    epsilon = 1 - float(np.exp(band[0]))
+    if bounds is None or epsilon > 0.4:  # the two are nearly the same
+        return None
+    inner, outer, clipped = bounds
+    _, upper, _ = _observed(rows, 1, band[1]) or (0.0, np.nan, None)
+    near = np.exp(-abs(outer + np.log(epsilon))) if np.exp(-inner) > epsilon else 0.0
+    above = f", above from {number(float(np.exp(upper)))}" if np.isfinite(upper) else ""
+    return MarkReading(
+        float(near), f"from below tokens are clipped from a ratio of {number(float(np.exp(-outer)))} on{above}",
+        evidence.all_steps, ("clipped",), _of(rows.loc[clipped]),
     )  # fmt: skip
 
 
@@ -453,8 +548,26 @@ cause(
 )  # fmt: skip
 cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
-    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank),
+    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
+)  # fmt: skip
+cause(
+    "ratio_counted_twice", F.LOSS, "The importance ratio is in the gradient twice",
+    requires=(weight_unlike_configured, weight_is_squared),
+    do="Weight by the ratio in the loss or in the correction for the sampler, not in both.",
+    reports=("slime #179", "PufferLib #306"),
+)  # fmt: skip
+cause(
+    "loss_negated", F.LOSS, "The loss has the wrong sign: what was better is made less likely",
+    requires=(gradient_against_the_advantage,),
+    do="Look where the loss is negated; where the reward rises, log gradient_weight with the advantage's sign.",
+    reports=("flash-linear-attention #1073",),
+)  # fmt: skip
+cause(
+    "last_micro_batch_alone", F.LOSS, "Only the last micro-batch of a step is learned from",
+    requires=(gradient_in_the_last_micro_batch_alone,),
+    do="Zero the gradients once a step, before its first micro-batch, and not between micro-batches.",
+    reports=("torchtitan #3575",),
 )  # fmt: skip
 cause(
     "mean_over_each_rank", F.LOSS, "Each rank takes the mean over its own tokens, so that tokens weigh differently",
@@ -476,6 +589,11 @@ cause(
     "clip_at_another_ratio", F.LOSS, "The clip stops at another ratio than the configured one",
     requires=(clip_at_another_ratio,), refutes=(clip_stops_nothing,),
     do="Compare epsilon_low and epsilon_high of the loss with the configured ones.",
+)  # fmt: skip
+cause(
+    "lower_clip_at_epsilon", F.LOSS, "The lower bound of the clip is epsilon, and not 1 less epsilon",
+    requires=(clip_at_another_ratio, lower_bound_is_epsilon), refutes=(clip_stops_nothing,),
+    do="Clip ratios to the range from 1 - epsilon_low to 1 + epsilon_high.", reports=("RL2 #21",),
 )  # fmt: skip
 cause(
     "products_starve", F.LOSS, "Products of ratios starve the gradient of long responses",

@@ -42,6 +42,10 @@ class Loss(NamedTuple):
     """The same of the mismatch; then data are fresh."""
     at: float = EPSILON
     """Where the clip stops."""
+    below: float = 0.0
+    """The ratio below which it stops, where not as far from 1."""
+    micro_batches: int = 0
+    """The last of so many has a gradient alone; 0: all have one."""
     by_response: bool = False
     """Whether each response is divided by its length."""
     scale: str = ""
@@ -58,7 +62,17 @@ FAULTS = {
     "capped lower": Loss(
         parts("truncated", "none"), "1.3", False, spread=0.5, cause="weight_capped", words="it stands at"
     ),
-    "another": Loss(parts("ratio", "none"), "squared", False, cause="another_loss", words="gradient_weight is off"),
+    "another": Loss(parts("ratio", "none"), "root", False, cause="another_loss", words="gradient_weight is off"),
+    "ratio twice": Loss(
+        parts("ratio", "none"), "squared", False, cause="ratio_counted_twice", words="to the power of 2"
+    ),
+    "negated": Loss(parts(), "negated", cause="loss_negated", words="the opposite sign of the advantage in 100%"),
+    "last micro-batch alone": Loss(
+        parts(), micro_batches=4, cause="last_micro_batch_alone", words="in the others, without a gradient"
+    ),
+    "lower clip at epsilon": Loss(
+        UNSTATED, spread=0.7, below=0.2, cause="lower_clip_at_epsilon", words="where the manifest says 0.8"
+    ),
     "clip elsewhere": Loss(
         UNSTATED, "none", False, cause="clip_anchored_elsewhere", words="beyond 0.8 to 1.2 was clipped"
     ),
@@ -116,11 +130,20 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
         a, ratio = advantage[sequence], np.exp(at)
         product = np.exp(np.minimum(np.bincount(sequence, at), 0.0))[sequence]
-        weight = {"ratio": ratio, "none": np.ones(n), "squared": ratio**2, "product": product}.get(loss.weight)
+        weight = {
+            "ratio": ratio,
+            "none": np.ones(n),
+            "squared": ratio**2,
+            "root": ratio**0.5,
+            "negated": -ratio,
+            "product": product,
+        }.get(loss.weight)
         if weight is None:
             weight = np.minimum(ratio, float(loss.weight))
-        out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < 1 - loss.at))
+        out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < (loss.below or 1 - loss.at)))
         clipped = out & loss.clips
+        micro_batch = sequence * max(loss.micro_batches, 4) // 64
+        lost = (loss.micro_batches > 0) & (micro_batch < loss.micro_batches - 1)
         divided = 64 * lengths[sequence] if loss.by_response else n
         rank = sequence % 4
         multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
@@ -129,11 +152,12 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             advantage=a.astype(np.float32), clipped=clipped,
             clip_side=(clipped * np.sign(at)).astype(np.int8),
             gradient_weight=np.where(
-                clipped, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
+                clipped | lost, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
             ).astype(np.float32),
             behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
         )  # fmt: skip
         step.sequences["reward"] = reward.astype(np.float32)
+        step.sequences["micro_batch"] = (np.arange(64) * max(loss.micro_batches, 4) // 64).astype(np.int32)
         step.sequences["rank"] = (np.arange(64) % 4).astype(np.int32)
         yield step.with_tokens(token_id=None)  # no state is shared: log-probabilities are no function of tokens here
 
