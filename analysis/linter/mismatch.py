@@ -17,6 +17,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     mismatch_of_short_responses,
     mismatch_of_some_tokens,
     mismatch_of_the_last_token_at_the_limit,
+    mismatch_of_the_longest_prompts,
     one_rank_is_uncorrelated,
     sampler_avoids_repeats,
     shifted_from_a_token_on,
@@ -53,7 +54,7 @@ cause(
 )  # fmt: skip
 cause(
     "some_prompts", Family.MISMATCH, "Particular prompts are computed differently in sampler and trainer",
-    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps,),
+    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps, mismatch_of_the_longest_prompts),
     do=f"Recompute the same few prompts in both engines. {_INPUTS}",
     reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
 )  # fmt: skip
@@ -201,6 +202,13 @@ cause(
     requires=(mismatch_of_the_last_token_at_the_limit,),
     do="Leave the forced token out of the loss.",
     explains=(*_TAILS, "mean_ratio", "truncated_support"),
+)  # fmt: skip
+cause(
+    "prompts_cut", Family.MISMATCH, "Long prompts are cut in sampler or trainer alone",
+    requires=(mismatch_of_the_longest_prompts,),
+    refutes=tuple(each for each in _AT_A_PLACE if each is not HELD_BY["prompt"]),
+    do="Give sampler and trainer the same limit of prompt tokens, or leave longer prompts out.",
+    reports=("TRL #3569", "TRL #3601"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "ends_of_blocks", Family.MISMATCH, "Labels are cut, or a kernel is wrong, at the edges of blocks",

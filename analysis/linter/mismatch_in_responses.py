@@ -29,6 +29,8 @@ _NEAR_LIMIT = 8
 _SHORTEST_PERIOD, _LONGEST_PERIOD, _FEWEST_AT_ONE = 4, 1024, 30
 _HELD_BY_PERIOD = 0.6
 """Sizes of blocks, tokens at a position of the response that is judged alone, and what one of a block must hold."""
+_FEWEST_LENGTHS, _FEWEST_CUT, _PILE = 4, 8, 3
+"""Lengths of prompts, groups with the largest one, and how much commoner it is than any other where prompts are cut."""
 _FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
 """Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
 _LEFT_OVER = 0.2
@@ -131,6 +133,39 @@ def mismatch_near_the_limit(evidence: LogEvidence) -> MarkReading | None:
         "the mismatch of those before them",
         evidence.all_steps,
         engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_tokens",)), limit=2.0)
+def mismatch_of_the_longest_prompts(evidence: LogEvidence) -> MarkReading | None:
+    """Prompts of the largest length, which many share as if cut there, have several times the mismatch of others."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    prompt = (frame["absolute"] - frame["position"]).dropna()
+    frame = frame.loc[prompt.index]
+    groups = pd.DataFrame({"length": prompt, "prompt": frame["prompt_id"]}).groupby([frame["step"], frame["group_id"]])
+    lengths, prompts = groups["length"].max(), groups["prompt"].first()
+    if lengths.nunique() < _FEWEST_LENGTHS:
+        return None
+    longest, others = lengths.max(), lengths[lengths < lengths.max()]
+    shared = lengths == longest
+    known = prompts[shared].dropna()
+    if (len(known) and known.nunique() < _FEWEST_CUT) or min(shared.sum(), len(others)) < _FEWEST_CUT:
+        return None
+    if shared.sum() < _PILE * others.value_counts().max():
+        return MarkReading(1.0, "")
+    side = frame.groupby(["step", "group_id"], sort=False).ngroup() % 2
+    # Of the others, the longer half: what grows with the length of prompts is no cut.
+    near = prompt >= others.median()
+    times = min(lift(frame[part], (prompt == longest)[part]) for half in (0, 1) for part in [near & (side == half)])
+    return MarkReading(
+        times,
+        f"prompts of {longest:.0f} tokens, the longest and commonest, have {number(times)} × "
+        "the mismatch of shorter ones",
+        evidence.all_steps,
+        engine_columns(evidence),
+        place=f"prompts of {longest:.0f} tokens",
     )
 
 

@@ -31,6 +31,7 @@ def made(
     decimals: int | None = None,
     sampled: Callable[[pd.DataFrame], Array] | None = None,
     changes: bool = False,
+    prompt_tokens: Callable[[pd.DataFrame], Array] = lambda first: first["absolute"].to_numpy(),
 ) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
@@ -41,6 +42,7 @@ def made(
         short: tokens of one in two responses.
         sampled: the sampler's values, of the same frame with the trainer's; None: the trainer's with the noise.
         changes: whether the version changes where `behind` is 0.
+        prompt_tokens: of the frame's first token of each response.
         decimals: that the log keeps of a log-probability, and says so; None: all.
     """
     rng, steps, seen = np.random.default_rng(3), [], np.zeros(PROMPTS, dtype=int)
@@ -77,7 +79,7 @@ def made(
         first = frame.drop_duplicates("response")
         step.sequences.update(
             prompt_id=first["prompt"].to_numpy(np.int64), rank=first["rank"].to_numpy(np.int32),
-            prompt_tokens=first["absolute"].to_numpy(np.int32),
+            prompt_tokens=np.asarray(prompt_tokens(first)).astype(np.int32),
             history_break=np.array(["compaction"] * _RESPONSES),
             engine=np.array([f"server-{each}" for each in first["engine"]]),
             environment=np.array(["text", "image"])[first["environment"]],
@@ -196,6 +198,18 @@ def test_a_place_is_said_with_its_cause_or_without(
 ) -> None:
     found = made(tmp_path / "run", spread)
     assert words in found.why + found.sentence, (found.sentence, found.why)
+
+
+def test_a_mismatch_of_prompts_that_are_cut_is_named(tmp_path: Path) -> None:
+    """Where prompts of the largest length are many; as large a mismatch of prompts that are long is no cut."""
+
+    def long(frame: pd.DataFrame) -> Array:
+        return np.where(frame["prompt"] >= 12, 0.5, 0.03)
+
+    found = made(tmp_path / "cut", long, prompt_tokens=lambda first: np.minimum(10 + 2 * first["prompt"], 34))
+    assert found.of_cause == "prompts_cut" and "prompts of 34 tokens" in found.sentence, found.sentence
+    found = made(tmp_path / "long", long, prompt_tokens=lambda first: 10 + 2 * first["prompt"])
+    assert found.of_cause != "prompts_cut", found.sentence
 
 
 @pytest.mark.parametrize(("column", "at"), [("position", 7), ("absolute", 0)])
