@@ -30,7 +30,12 @@ from ratioscope.analysis.linter.credit_of_turns import (
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
-from ratioscope.analysis.linter.reward_parts import advantage_of_other_weights
+from ratioscope.analysis.linter.reward_parts import (
+    advantage_of_other_weights,
+    responses_differ_while_away,
+    reward_part_is_zero,
+    scorer_is_away,
+)
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
     advantage_follows_length,
@@ -132,6 +137,17 @@ cause(
     requires=(advantage_of_other_weights,),
     do="Log the sum of the parts with the weights that fit the advantages, or give the trainer those of the reward.",
     reports=("TRL #5352", "TRL #5353"), explains=("advantages",),
+)  # fmt: skip
+cause(
+    "silent_part", F.CREDIT, "A part of the reward teaches nothing", requires=(reward_part_is_zero,),
+    do="Call its function on a response that should earn it; leave it be if it is a penalty that nothing incurs.",
+    severity=Severity.NOTICE, reports=("TRL #6966",),
+)  # fmt: skip
+cause(
+    "scorer_away", F.CREDIT, "What scores responses failed, and its failures count as 0", requires=(scorer_is_away,),
+    refutes=(responses_differ_while_away,),
+    do="Look for the scorer's errors in these steps, and leave out responses that it did not score.",
+    reports=("NeMo-RL #2479",),
 )  # fmt: skip
 cause(
     "giant", F.CREDIT, "One advantage dominates an update", requires=(giant_advantage, gradient_of_giant_advantage),

@@ -1,13 +1,15 @@
 """Marks of the parts that a reward has: their weights in advantages, and scorers that are silent or away."""
 
-from math import nan
+from collections.abc import Sequence
+from math import log10, nan
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.mark import MarkReading, mark
-from ratioscope.analysis.findings.numbers import number
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import (
     FEWEST_GROUPS,
     FEWEST_RESPONSES,
@@ -22,6 +24,14 @@ _SAME_SUM = 1e-4
 """Of the largest reward: how far the weighted sum of its parts may be from it."""
 _FOLLOWS = 0.999
 """Share of the variance inside groups that is explained by what advantages are made of."""
+_FEWEST_AROUND = 3
+"""Steps before a stretch of zeros, and steps after it, that say how often a response earns nothing."""
+_MOST_AWAY = 1 / 3
+"""Of the steps: a part that is 0 in more of them is so by its schedule."""
+_AS_EVER = 0.5
+"""Of the usual share of responses that earn something: in the steps beside a stretch, else a policy fell and rose."""
+_MANY = 200
+"""Responses of which not one earned anything of a part."""
 
 
 def part_names(evidence: LogEvidence) -> list[str]:
@@ -98,3 +108,97 @@ def _line_inside_groups(rows: pd.DataFrame, values: NDArray[np.float64]) -> floa
     total = float(sums["aa"].sum())
     line = sums["ax"] ** 2 / sums["xx"].where(sums["xx"] > SAME**2)
     return float(line.sum()) / total if total > 0 else nan
+
+
+@mark(needs=(("sequences.reward",),), limit=_MANY)
+def reward_part_is_zero(evidence: LogEvidence) -> MarkReading | None:
+    """A part of the reward is 0 in every response, while another one varies."""
+    rows, names = parts_of_responses(evidence), part_names(evidence)
+    known = {at: rows[f"part_{at}"].dropna() for at in range(len(names))}
+    if not any(len(values) and values.max() - values.min() > SAME for values in known.values()):
+        return None
+    zero = {at: len(values) for at, values in known.items() if len(values) and (values == 0).all()}
+    if not zero:
+        return MarkReading(0.0, "")
+    at = max(zero, key=lambda each: zero[each])
+    others = f", and so are {listed([names[each] for each in zero if each != at])}" if len(zero) > 1 else ""
+    return MarkReading(
+        float(zero[at]), f"{names[at]} is 0 in all {zero[at]:,} responses{others}",
+        steps_with(rows.groupby("step").size()), tuple(names[each] for each in zero),
+    )  # fmt: skip
+
+
+@mark(needs=(("sequences.reward",),), limit=6.0)
+def scorer_is_away(evidence: LogEvidence) -> MarkReading | None:
+    """A part of the reward, or the reward, is 0 in all responses of steps between others where it is not."""
+    rows, names = parts_of_responses(evidence), part_names(evidence)
+    columns = {"reward": "reward", **{f"part_{at}": name for at, name in enumerate(names)}}
+    found = [each for column, name in columns.items() for each in _stretches(rows, column, name)]
+    if not found:
+        return MarkReading(0.0, "") if rows["step"].nunique() > 2 * _FEWEST_AROUND else None
+    # Where a part alone is away, the reward is not 0; where the reward is, its parts are, too.
+    value, steps, name, clause = max(found, key=lambda each: each[0])
+    first = first_of(rows[rows["step"].isin(steps)])
+    return MarkReading(value, clause, steps, (name,), first)
+
+
+@mark(needs=(("sequences.reward",),), limit=0.5)
+def responses_differ_while_away(evidence: LogEvidence) -> MarkReading | None:
+    """Responses of the steps in which nothing was earned are of another length or likelihood than those around them."""
+    steps = scorer_is_away(evidence).reading.steps
+    if not steps:
+        return None
+    rows = evidence.frame(
+        "select step, ln(count(*)) as length, avg(logp_behavior::double) filter (isfinite(logp_behavior)) as logp "
+        "from token group by step, seq_id"
+    )
+    every = np.array(sorted(rows["step"].unique()))
+    beside = [*every[every < steps[0]][-_FEWEST_AROUND:], *every[every > steps[-1]][:_FEWEST_AROUND]]
+    there, around = (rows[rows["step"].isin(which)][["length", "logp"]] for which in (steps, beside))
+    moved = ((there.mean() - around.mean()).abs() / around.std().clip(lower=SAME)).max()
+    return MarkReading(
+        float(moved), f"responses of these steps are {number(float(moved))} deviations from those around"
+    )
+
+
+def _stretches(rows: pd.DataFrame, column: str, name: str) -> list[tuple[float, tuple[int, ...], str, str]]:
+    """Stretches of steps without anything earned, between others: the logarithm of the odds against chance (base 10),
+    the steps, the column, and the clause.
+
+    Chance is that of whole groups, as responses of a group earn alike, and of each environment by itself, as a part may
+    be for one of them.
+    """
+    of = rows[["step", "seq_id", "group_id", "grouped", "environment"]].assign(earned=rows[column] != 0)
+    of = of[np.isfinite(rows[column])]
+    of["key"] = of["group_id"].where(of["grouped"], -1 - of["seq_id"])
+    steps = of.groupby("step")["earned"].mean()
+    silent = steps == 0
+    if silent.mean() > _MOST_AWAY or not silent.any():
+        return []
+    usual = float(steps[~silent].median())
+    found = []
+    for _, run in steps[silent].groupby((~silent).cumsum()[silent]):
+        before, after = steps[steps.index < run.index[0]], steps[steps.index > run.index[-1]]
+        before, after = before.tail(_FEWEST_AROUND), after.head(_FEWEST_AROUND)
+        if min(len(before), len(after)) < _FEWEST_AROUND:
+            continue
+        if min(before.iloc[-1], after.iloc[0]) < _AS_EVER * usual:
+            continue
+        groups = of.fillna({"environment": ""}).groupby(["environment", "step", "key"])["earned"].any().reset_index()
+        here = groups[groups["step"].isin(run.index)]
+        sides = [groups[groups["step"].isin(side.index)] for side in (before, after)]
+        odds = 0.0
+        for environment, n in here.groupby("environment").size().items():
+            beside = [side[side["environment"] == environment]["earned"] for side in sides]
+            # The larger share of groups that earn nothing, of both sides, with one such group more.
+            nothing = max((float((~side).sum()) + 1) / (len(side) + 1) for side in beside)
+            odds -= n * log10(nothing)
+        n, span = int(of["step"].isin(run.index).sum()), _steps(run.index.tolist())
+        share = float(pd.concat([before, after]).mean())
+        clause = f"{name} is 0 in all {n:,} responses of {span}, and not in {percent(share)} of those around them"
+        found.append((odds - log10(len(steps)), tuple(map(int, run.index)), name, clause))
+    return found
+
+
+def _steps(steps: Sequence[int]) -> str:
+    return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"

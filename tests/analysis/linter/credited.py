@@ -238,6 +238,45 @@ def normalised_by_part(batch: Batch) -> None:
     batch.advantage = normalised(task, batch.group) + normalised(form, batch.group)
 
 
+def silent_part(batch: Batch) -> None:
+    batch.parts = {"reward_task": batch.reward, "reward_format": np.zeros(N)}
+
+
+def judge_away(batch: Batch, steps: range = range(6, 10)) -> None:
+    """A judge who scores nothing in some steps: its part counts as 0."""
+    judge = batch.rng.random(N) * float(batch.number not in steps)
+    batch.parts = {"reward_task": batch.reward, "reward_judge": judge}
+    batch.reward = batch.reward + judge
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def judge_away_to_the_end(batch: Batch) -> None:
+    """Nothing after it says that the judge scores again."""
+    judge_away(batch, range(9, STEPS))
+
+
+def rarely_earned(batch: Batch) -> None:
+    """A part that one response of fifty earns, so that there are steps without one."""
+    rare = (batch.rng.random(N) < 0.02).astype(float)
+    batch.parts = {"reward_task": batch.reward, "reward_rare": rare}
+    batch.reward = batch.reward + rare
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def lost_and_learned_again(batch: Batch) -> None:
+    """A policy that comes to earn nothing, and something again."""
+    batch.reward *= batch.rng.random(N) < abs(batch.number - 8) / 16 - 0.05
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def sampler_broken(batch: Batch) -> None:
+    """Responses that are cut short earn nothing: it is not the scorer."""
+    if 6 <= batch.number < 10:
+        batch.length = np.full(N, 3)
+        batch.reward = np.zeros(N)
+        batch.advantage = np.zeros(N)
+
+
 def giant(batch: Batch) -> None:
     if batch.number == 9:
         batch.advantage[5] = 400.0
