@@ -5,7 +5,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.analysis.findings.cause import Family, cause
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import own_token, shifted
 from ratioscope.analysis.linter.check import check
@@ -18,6 +21,8 @@ from ratioscope.analysis.linter.values import constant_columns, zero_filled
 FEWEST_CLIPPED = 20
 # Tokens that should have a gradient: none of fewer is chance.
 _FEWEST_STILL = 100
+# Responses that stopped, and the share of them whose last token is then no chance.
+_FEWEST_STOPPED, _OFTEN = 200, 0.25
 # Of the clipped tokens: where the side is the token's own, and where it may be another ratio's.
 FEW_WRONG, MOST_WRONG = 0.02, 0.9
 
@@ -170,6 +175,41 @@ def _side_remark(
         columns,
         tuple(Example(*map(int, place)) for place in islice(places, EXAMPLES)),
     )
+
+
+@mark(needs=(("token_id",), ("advantage",), ("sequences.finish_reason",)), limit=0.9)
+def no_token_ends_responses(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that stopped end in tokens which stand inside of responses mostly, and in none of them often: the
+    token that ended them is not there. Share of these responses."""
+    of = evidence.frame(
+        """
+        with stopped as (select step, seq_id from sequence where finish_reason = 'stop' group by all),
+        of as (
+            select token_id, position = max(position) over (partition by step, seq_id) as is_last
+            from examined join stopped using (step, seq_id) where token_id is not null
+        )
+        select token_id, count(*) as n, count(*) filter (is_last) as ends from of group by token_id
+        """
+    )
+    n, every = int(of["ends"].sum()), int(evidence.frame("select count(*) as n from sequence")["n"].iloc[0])
+    if n < max(_FEWEST_STOPPED, every / 2):
+        return None
+    if of["ends"].max() > _OFTEN * n:  # the end of a text, or a string that stops it
+        return MarkReading(0.0, "")
+    inside = float(of["ends"][of["ends"] < of["n"] / 2].sum() / n)
+    often = percent(float(of["ends"].max() / n))
+    return MarkReading(
+        inside, f"of {n:,} responses that stopped, no more than {often} end in one and the same token",
+        evidence.all_steps, ("token_id",),
+    )  # fmt: skip
+
+
+cause(
+    "end_token_missing", Family.CREDIT, "The token that ends responses is missing in the log, or in the loss as well",
+    requires=(no_token_ends_responses,),
+    do="Keep the end token with its log-probability among the tokens of a response: without it nobody learns to stop.",
+    reports=("dynamo #14302",),
+)  # fmt: skip
 
 
 def has_penalty(evidence: LogEvidence) -> bool:
