@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.watched import reward_parts
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import (
     FEWEST_GROUPS,
@@ -34,17 +35,13 @@ _MANY = 200
 """Responses of which not one earned anything of a part."""
 
 
-def part_names(evidence: LogEvidence) -> list[str]:
-    """The columns of parts of the reward."""
-    columns = map(str, evidence.frame("select * from sequence limit 0").columns)
-    return [name for name in columns if name.startswith("reward_")]
-
-
 def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
     """One row for each response that the loss has seen, with its parts: step, seq_id, group_id, reward, part_0, ..."""
 
     def made() -> pd.DataFrame:
-        values = [f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(part_names(evidence))]
+        values = [
+            f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(reward_parts(evidence.run))
+        ]
         kept = ["step", "seq_id", "group_id", "grouped", "environment", "reward::double as reward", *values]
         return evidence.frame(f"select {', '.join(kept)} from sequence where dropped is null order by step, seq_id")
 
@@ -54,7 +51,7 @@ def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
 @mark(needs=IN_GROUPS, limit=0.99)
 def advantage_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
     """Inside groups the advantage is a line of a weighted sum of the reward's parts, of other weights than its own."""
-    names = part_names(evidence)
+    names = reward_parts(evidence.run)
     if len(names) < 2 or evidence.spreads_groups:
         return None
     parts = [f"part_{at}" for at in range(len(names))]
@@ -113,7 +110,7 @@ def _line_inside_groups(rows: pd.DataFrame, values: NDArray[np.float64]) -> floa
 @mark(needs=(("sequences.reward",),), limit=_MANY)
 def reward_part_is_zero(evidence: LogEvidence) -> MarkReading | None:
     """A part of the reward is 0 in every response, while another one varies."""
-    rows, names = parts_of_responses(evidence), part_names(evidence)
+    rows, names = parts_of_responses(evidence), reward_parts(evidence.run)
     known = {at: rows[f"part_{at}"].dropna() for at in range(len(names))}
     if not any(len(values) and values.max() - values.min() > SAME for values in known.values()):
         return None
@@ -131,7 +128,7 @@ def reward_part_is_zero(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(("sequences.reward",),), limit=6.0)
 def scorer_is_away(evidence: LogEvidence) -> MarkReading | None:
     """A part of the reward, or the reward, is 0 in all responses of steps between others where it is not."""
-    rows, names = parts_of_responses(evidence), part_names(evidence)
+    rows, names = parts_of_responses(evidence), reward_parts(evidence.run)
     columns = {"reward": "reward", **{f"part_{at}": name for at, name in enumerate(names)}}
     found = [each for column, name in columns.items() for each in _stretches(rows, column, name)]
     if not found:

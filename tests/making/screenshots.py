@@ -19,7 +19,6 @@ DOCS, SAMPLE_RUNS = ROOT / "docs", ROOT / "sample_runs"
 COLLAPSED = "sync_interval20-reinforce-lr0.0003-seed0"
 # Picture of a page: its name, heading, and what its link says.
 PAGES: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
-    "overview": ("overview", "Overview", [("run", COLLAPSED)]),
     "tokens": ("tokens", "Tokens", [("run", COLLAPSED), ("step", "15")]),
     "compare": ("compare", "Compare", []),
     "laboratory": ("laboratory", "Laboratory", [("experiment", "surrogate"), ("at", "alpha:0.2")]),
