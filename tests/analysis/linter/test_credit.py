@@ -52,7 +52,7 @@ FAULTS = {
         Case(credited.with_kl, "kl_in_advantage", "KL to the reference"),
         Case(credited.with_length, "length_in_advantage", "the length"),
         Case(credited.penalised, "side_part", "reward_length"),
-        Case(credited.without_weights, "other_weights", "0.8 × reward_task + 0.2 × reward_format"),
+        Case(credited.without_weights, "other_weights", "0.2 × reward_format + 0.8 × reward_task"),
         Case(credited.silent_part, "silent_part", "reward_format is 0 in all 1,024 responses"),
         Case(credited.judge_away, "scorer_away", "reward_judge is 0 in all 256 responses of steps 6 to 9"),
         Case(credited.giant, "giant", "the median"),
