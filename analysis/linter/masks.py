@@ -205,10 +205,10 @@ def no_token_ends_responses(evidence: LogEvidence) -> MarkReading | None:
 
 
 cause(
-    "end_token_missing", Family.CREDIT, "The token that ends responses is missing in the log, or in the loss as well",
+    "end_token_missing", Family.CREDIT, "The token that ends responses is missing in the log, or a string stops them",
     requires=(no_token_ends_responses,),
     do="Keep the end token with its log-probability among the tokens of a response: without it nobody learns to stop.",
-    reports=("dynamo #14302",),
+    severity=Severity.NOTICE, reports=("dynamo #14302",),
 )  # fmt: skip
 
 
