@@ -22,6 +22,7 @@ from ratioscope.analysis.linter.baselines import (
 )
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.credit_of_turns import (
+    advantage_changes_at_a_position,
     advantage_drifts_by_turn,
     advantage_ends_early,
     advantage_in_last_turn_only,
@@ -169,6 +170,13 @@ cause(
     "credit_drifts", F.CREDIT, "The advantage depends on the turn, whatever the response earned",
     requires=(advantage_drifts_by_turn,), do="Add the reward of a response once, not once more for each turn.",
     explains=("advantages",), reports=("verl #6376", "SkyRL #1492", "slime #1370"),
+)  # fmt: skip
+
+cause(
+    "parts_of_responses", F.CREDIT, "Advantages are computed for parts of responses, not for each as a whole",
+    requires=(advantage_changes_at_a_position,), refutes=(advantage_ends_early,),
+    do="Gather a response from all shards before its advantage is centred or whitened.",
+    explains=("advantages",), reports=("miles #3229",),
 )  # fmt: skip
 
 _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",

@@ -1,14 +1,18 @@
-"""Marks of the tokens and turns of a response that its advantage reaches."""
+"""Marks of the tokens and turns of a response that its advantage reaches, and where it changes."""
 
 import pandas as pd
 
 from ratioscope.analysis.findings.logged import Need
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, ZERO
+from ratioscope.analysis.findings.words import listed
+from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, SOME, ZERO
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
+_FEW = 1 / 8
+"""Of the positions: where parts of responses begin. Advantages that are discounted or of tokens change at more."""
+_MOST_NAMED = 3
 
 
 def _turns(evidence: LogEvidence) -> pd.DataFrame:
@@ -80,6 +84,35 @@ def advantage_ends_early(evidence: LogEvidence) -> MarkReading | None:
         float(early.mean()),
         f"in {percent(early.mean())} of the responses the last tokens, {percent(tokens)} of them, have no advantage",
         steps_with(found.groupby("step").size()), ("advantage",), first_of(found),
+    )  # fmt: skip
+
+
+@mark(needs=(("advantage",), ("position",)), limit=0.9)
+def advantage_changes_at_a_position(evidence: LogEvidence) -> MarkReading | None:
+    """Inside of turns the advantage changes at the same few positions in all responses; share of its changes."""
+    of = evidence.frame(
+        """
+        with of as (
+            select position, advantage::double as advantage, turn,
+                lag(advantage::double) over before as earlier, lag(turn) over before as earlier_turn
+            from token where isfinite(advantage) window before as (partition by step, seq_id order by position)
+        )
+        select position, count(*) as n, count(*) filter (abs(advantage - earlier) > 1e-5 * (1 + abs(earlier))) as moved
+        from of where earlier is not null and turn is not distinct from earlier_turn group by all order by all
+        """
+    )
+    of = of[of["n"] >= FEWEST_RESPONSES]
+    if not len(of):
+        return None
+    found = of[of["moved"] > (1 - SOME) * of["n"]]
+    if not len(found) or len(found) > _FEW * len(of):
+        return MarkReading(0.0, "")
+    at = listed([f"{position:,}" for position in found["position"].head(_MOST_NAMED)])
+    also = f" and {len(found) - _MOST_NAMED:,} others" if len(found) > _MOST_NAMED else ""
+    return MarkReading(
+        float(found["moved"].sum() / of["moved"].sum()),
+        f"in all responses they change at position {at}{also}",
+        evidence.all_steps, ("advantage", "position"),
     )  # fmt: skip
 
 

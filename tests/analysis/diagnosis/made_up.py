@@ -208,7 +208,28 @@ def that_failed(folder: Path) -> RunEvidence:
     return RunEvidence(evidence.summary, open_run(folder))
 
 
+def with_environments(folder: Path, math_at_the_end: float) -> RunEvidence:
+    """16 groups of two responses in each of 12 steps; one environment is learned, and the other ends as is said."""
+
+    def step(number: int) -> Step:
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((3, 32), -1.0), number=number, group=np.arange(32) // 2)
+        code = made.sequences["group_id"] % 2 == 0
+        done = number / 11
+        chance = np.where(code, 0.4 + 0.5 * done, 0.7 + (math_at_the_end - 0.7) * done)
+        made.sequences["reward"] = (rng.random(32) < chance).astype(np.float32)
+        made.sequences["environment"] = np.where(code, "code", "math")
+        return made
+
+    run = open_run(write_run(folder, [step(number) for number in range(12)]))
+    return RunEvidence(summarise(run), run)
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
+    "environment_forgotten": (
+        lambda folder: with_environments(folder, 0.1),
+        lambda folder: with_environments(folder, 0.6),
+    ),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),

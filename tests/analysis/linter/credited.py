@@ -301,6 +301,15 @@ def by_overlap(batch: Batch) -> None:
     batch.of_token = lambda advantage, turn, position, in_last: np.where(position < in_last, advantage, 0.0)
 
 
+def of_parts(batch: Batch) -> None:
+    """The tokens before and after position 6 are whitened by themselves."""
+
+    def token(advantage: Floats, turn: Ints, position: Ints, in_last: Ints) -> Floats:
+        return normalised(advantage, (position >= 6).astype(np.int64))
+
+    batch.of_token = token
+
+
 def drifting(batch: Batch) -> None:
     batch.of_token = lambda advantage, turn, position, in_last: advantage + 0.3 * turn
 

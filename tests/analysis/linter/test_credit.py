@@ -59,6 +59,7 @@ FAULTS = {
         Case(credited.last_turn_only, "last_turn_only", "before the last one"),
         Case(credited.by_overlap, "credit_ends_early", "last tokens"),
         Case(credited.drifting, "credit_drifts", "between turns"),
+        Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
 CONTROLS = {
