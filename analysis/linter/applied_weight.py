@@ -1,0 +1,249 @@
+"""Marks of the weight that ran: gradient_weight against the advantage alone and against the manifest's rule."""
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of
+from ratioscope.analysis.linter.loss_tokens import (
+    ALIKE_FACTORS,
+    FEW_OF_LOSS,
+    FEWEST_OF_LOSS,
+    WITH_WEIGHTS,
+    applied_factors,
+    first_rows,
+    parts_of_algorithm,
+    steps_in,
+    tokens_of_loss,
+)
+from ratioscope.analysis.linter.masks import has_penalty
+
+_FEWEST_STEPS = 3
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.05)
+def weight_unlike_configured(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight over the advantage is not what the configured weight and gate give on these tokens."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    off = np.abs(applied.against) > ALIKE_FACTORS
+    rows = applied.rows[off]
+    return MarkReading(
+        float(off.mean()), f"gradient_weight is off in {percent(off.mean())} of the tokens", steps_in(rows),
+        ("gradient_weight",), first_rows(rows),
+    )  # fmt: skip
+
+
+@mark(needs=(*WITH_WEIGHTS, ("sequences.rank",)), limit=0.95)
+def weight_differs_by_rank(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, it is so by one factor for each rank of a step; share of the variance."""
+    applied = applied_factors(evidence)
+    if applied is None or applied.rows["rank"].isna().any() or applied.rows["rank"].nunique() < 2:
+        return None
+    against = pd.Series(applied.against, applied.rows.index)
+    total = float((against**2).sum())
+    if not total > 0 or (against.abs() > ALIKE_FACTORS).mean() < ALIKE_FACTORS:
+        return MarkReading(0.0, "")
+    of_rank = against.groupby([applied.rows["step"], applied.rows["rank"]]).transform("median")
+    largest = float(np.exp(of_rank.groupby(applied.rows["step"]).agg(np.ptp).median()))
+    return MarkReading(
+        1 - float(((against - of_rank) ** 2).sum()) / total,
+        f"it is one factor for each rank, {number(largest)} × as large on one as on another", (), ("gradient_weight",),
+    )  # fmt: skip
+
+
+@mark(needs=WITH_WEIGHTS, limit=float(np.log(1.5)))
+def weight_is_scaled(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight is not the mean over the step's tokens that the manifest names, by one factor in all steps.
+
+    The logarithm of the factor, without its sign.
+    """
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled or parts_of_algorithm(evidence).get("aggregation") != "token_mean":
+        return None
+    n = evidence.frame("select step, count(*) as n from usable where coalesce(rejected, '') = '' group by step")
+    rows = applied.rows
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_scale = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float)) - applied.wanted
+    of_step = pd.Series(log_scale, rows.index).groupby(rows["step"]).median() + np.log(n.set_index("step")["n"])
+    of_step = of_step.dropna()
+    if not len(of_step) or of_step.std(ddof=0) > ALIKE_FACTORS:
+        return MarkReading(0.0, "")
+    scale = float(np.exp(of_step.median()))
+    return MarkReading(
+        abs(float(of_step.median())), f"it is {number(scale)} × what a mean over the step's tokens gives",
+        evidence.all_steps, ("gradient_weight",), first_rows(rows),
+    )  # fmt: skip
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.99)
+def weight_is_the_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight is the advantage alone, up to one factor, while importance weights differ."""
+    applied = applied_factors(evidence)
+    if applied is None or (np.abs(applied.expected) > ALIKE_FACTORS).mean() < ALIKE_FACTORS:
+        return None  # there is no weight to be missed
+    same = float((np.abs(applied.alone) <= ALIKE_FACTORS).mean())
+    return MarkReading(same, f"it is the advantage alone in {percent(same)} of the tokens", (), ("gradient_weight",))
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.95)
+def weight_is_capped(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, the weight stands at one value, below the configured one."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    off = np.abs(applied.against) > ALIKE_FACTORS
+    if off.sum() < FEW_OF_LOSS:
+        return None
+    level = float(np.median(applied.factor[off]))
+    at_it = (np.abs(applied.factor[off] - level) <= ALIKE_FACTORS) & (applied.wanted[off] > level)
+    return MarkReading(float(at_it.mean()), f"there it stands at {number(float(np.exp(level)))}", (), ())
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.9)
+def weight_is_squared(evidence: LogEvidence) -> MarkReading | None:
+    """Where the configured weight differs from its median, gradient_weight is its square times the advantage."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled:
+        return None
+    telling = np.abs(applied.expected) > 3 * ALIKE_FACTORS
+    if telling.sum() < FEWEST_OF_LOSS:
+        return None
+    alike = np.abs(applied.alone - 2 * applied.expected)[telling] <= 2 * ALIKE_FACTORS
+    slope = float(np.polyfit(applied.expected[telling], applied.alone[telling], 1)[0])
+    return MarkReading(
+        float(alike.mean()), f"gradient_weight over the advantage follows the ratio to the power of {number(slope)}",
+        (), ("gradient_weight",), first_rows(applied.rows[telling]),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",)), limit=0.95)
+def gradient_against_the_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight has the opposite sign of the advantage in nearly all tokens that have both."""
+    if has_penalty(evidence):
+        return None
+    opposite = "gradient_weight * advantage < 0"
+    found = evidence.frame(
+        f"select count(*) as n, count(*) filter ({opposite}) as opposite from usable "
+        "where gradient_weight * advantage <> 0 and coalesce(rejected, '') = ''"
+    ).iloc[0]
+    n, share = int(found["n"]), float(found["opposite"]) / max(int(found["n"]), 1)
+    if n < FEWEST_OF_LOSS:
+        return None
+    return MarkReading(
+        share, f"gradient_weight has the opposite sign of the advantage in {percent(share)} of {n:,} tokens",
+        evidence.all_steps, ("gradient_weight",),
+        evidence.rows_where(f"invalid is null and {opposite}") if share > ALIKE_FACTORS else (),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("sequences.micro_batch",)), limit=0.9)
+def gradient_in_the_last_micro_batch_alone(evidence: LogEvidence) -> MarkReading | None:
+    """Of the micro-batches of a step the last one has gradients, and the others have none; share of the steps."""
+    of = evidence.frame(
+        """
+        select step, micro_batch, count(*) as n, avg((gradient_weight <> 0)::int) as share
+        from usable join (select step, seq_id, any_value(micro_batch) as micro_batch from sequence group by all)
+            using (step, seq_id)
+        where advantage <> 0 and gradient_weight is not null and micro_batch is not null
+            and not coalesce(clipped, false) and coalesce(clip_side, 0) = 0 and coalesce(rejected, '') = ''
+        group by all order by all
+        """
+    )
+    of = of[of.groupby("step")["micro_batch"].transform("nunique") > 1]
+    if of["n"].sum() < FEWEST_OF_LOSS or of["step"].nunique() < _FEWEST_STEPS:
+        return None
+    last = of["micro_batch"] == of.groupby("step")["micro_batch"].transform("max")
+    right = (of["share"] >= 1 - ALIKE_FACTORS).where(last, of["share"] <= ALIKE_FACTORS).groupby(of["step"]).all()
+    n, lost = int(of["n"].sum()), float(of["n"][~last].sum() / of["n"].sum())
+    return MarkReading(
+        float(right.mean()), f"{percent(lost)} of {n:,} tokens with an advantage are in the others, without a gradient",
+        tuple(int(step) for step in right.index[right]), ("gradient_weight",),
+        evidence.rows_where("invalid is null and advantage <> 0 and gradient_weight = 0") if right.any() else (),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",)), limit=0.9)
+def weight_is_a_product(evidence: LogEvidence) -> MarkReading | None:
+    """A response's weight is the product of its tokens' ratios, up to a cap."""
+    of = _weights_of_responses(evidence)
+    if of is None:
+        return None
+    apart = of["weight"] - of["product"]
+    below = of["weight"] < of["cap"] - 5 * ALIKE_FACTORS
+    if below.sum() < FEW_OF_LOSS:
+        return MarkReading(0.0, "")
+    level = apart[below].groupby(of["step"][below]).transform("median")
+    explained = float(((apart[below] - level).abs() <= 2 * ALIKE_FACTORS).sum() + (~below).sum()) / len(of)
+    return MarkReading(explained, "the weight of a response is the product of its ratios, up to a cap")
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",)), limit=2.0)
+def long_responses_weigh_less(evidence: LogEvidence) -> MarkReading | None:
+    """The longest quarter of the responses has a smaller weight a token than the shortest one; as a factor."""
+    of = _weights_of_responses(evidence)
+    if of is None or of["n"].nunique() < 4:
+        return None
+    quarter = np.ceil(of["n"].rank(method="average", pct=True) * 4).clip(1, 4)
+    mean = of.assign(share=np.exp(of["weight"] - of["cap"])).groupby(quarter)["share"].mean()
+    if len(mean) < 4 or not mean.iloc[3] > 0:
+        return None
+    longest, shortest = (percent(float(mean.iloc[at])) for at in (3, 0))
+    return MarkReading(
+        float(mean.iloc[0] / mean.iloc[3]),
+        f"the longest quarter of the responses keeps {longest} of the largest weight a token, the shortest {shortest}",
+        evidence.all_steps, ("gradient_weight",), first_of(of[quarter == 4].sort_values("weight")),
+    )  # fmt: skip
+
+
+def _weights_of_responses(evidence: LogEvidence) -> pd.DataFrame | None:
+    """Of responses: step, n, the logs of their weight (gradient_weight over advantage), of the product of their ratios,
+    and of the largest weight of their step; None for fewer than a few."""
+
+    def made() -> pd.DataFrame | None:
+        rows = tokens_of_loss(evidence)
+        rows = rows.assign(weight=rows["gradient_weight"] / rows["advantage"])
+        of = rows.groupby(["step", "seq_id"], as_index=False).agg(
+            n=("at", "size"), product=("at", "sum"), weight=("weight", "median")
+        )
+        of = of[of["weight"] > 0]
+        if len(of) < FEWEST_OF_LOSS:
+            return None
+        log_weight = np.log(of["weight"].to_numpy(dtype=float))
+        of = of.assign(weight=log_weight)
+        return of.assign(cap=of.groupby("step")["weight"].transform("max"))
+
+    return evidence.once("weights of responses", made)
+
+
+@mark(needs=(("token_id",), ("position",), ("gradient_weight",), ("advantage",)), limit=0.99)
+def end_token_without_gradient(evidence: LogEvidence) -> MarkReading | None:
+    """A token that ends responses has no gradient whatever its advantage, and the other tokens have one."""
+    tokens = evidence.frame(
+        """
+        with of as (
+            select step, seq_id, position, token_id, advantage, gradient_weight,
+                coalesce(clipped, false) or coalesce(clip_side, 0) <> 0 or coalesce(rejected, '') <> '' as stopped,
+                position = max(position) over (partition by step, seq_id) as is_last
+            from usable
+        )
+        select token_id, count(*) as n, avg(is_last::int) as ends, avg((gradient_weight = 0)::int) as without,
+            min(step) as step
+        from of where advantage <> 0 and gradient_weight is not null and not stopped group by token_id
+        """
+    )
+    ends = tokens[(tokens["ends"] > 1 - ALIKE_FACTORS) & (tokens["n"] >= FEW_OF_LOSS)]
+    others = tokens.drop(ends.index)
+    if not len(ends) or others["n"].sum() < FEWEST_OF_LOSS:
+        return None
+    if (others["without"] * others["n"]).sum() > ALIKE_FACTORS * others["n"].sum():
+        return MarkReading(0.0, "")
+    most = ends.sort_values("n").iloc[-1]
+    return MarkReading(
+        float(most["without"]),
+        f"token {int(most['token_id'])}, the last of its response, has no gradient in {percent(most['without'])} of "
+        f"{int(most['n']):,} rows with an advantage",
+        (), ("gradient_weight",), place=f"token {int(most['token_id'])}",
+    )  # fmt: skip
