@@ -28,7 +28,9 @@ REPOSITORIES = {
     "transformers": "huggingface/transformers", "trlx": "CarperAI/trlx", "vLLM": "vllm-project/vllm",
     "ChatLearn": "alibaba/ChatLearn", "dynamo": "ai-dynamo/dynamo", "torchtitan": "pytorch/torchtitan",
     "flash-linear-attention": "fla-org/flash-linear-attention", "PufferLib": "PufferAI/PufferLib",
-    "RL2": "ChenmienTan/RL2", "verl": "volcengine/verl",
+    "RL2": "ChenmienTan/RL2", "verl": "volcengine/verl", "Agent-R1": "AgentR1/Agent-R1",
+    "R1-V": "StarsfieldAI/R1-V", "RL-Kernel": "RL-Align/RL-Kernel", "unsloth-zoo": "unslothai/unsloth-zoo",
+    "verifiers": "PrimeIntellect-ai/verifiers",
     "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
