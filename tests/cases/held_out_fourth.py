@@ -69,10 +69,10 @@ def _cut(log: Log, limit: NDArray[np.int64]) -> Log:
 
 
 @HELD_OUT_FOURTH("weights", "The adapter is merged into the base and applied again: the sampler has each update twice.",
-    report="miles #1087, #1091", columns=("all", "verl"),
+    report="miles #1087, #1091", columns=("all", "with reference"),
     never=(*_ENGINE, r"dead zone|follows? .{0,20}in part", r"\bcache"),
     needs=(r"twice|double|\b2(\.0\d?)? ?(×|times)|1\.9\d? ?(×|times|of)|overshoot|too (far|strong|much)|beyond"
-           r"|ahead of|more than (each|every|the) update|\blora\b|adapter",))  # fmt: skip
+           r"|ahead of|more than (each|every|the) update",))  # fmt: skip
 def adapter_applied_twice() -> Log:
     def sampler(call: Call, logits: Array) -> Array:
         return call.served(2.0 * call.policy.weights[call.version])
@@ -115,7 +115,7 @@ def ranks_drift_apart() -> Log:
 @HELD_OUT_FOURTH("selection", "Steps are filled up with copies of their first responses: 12 of 60 are learned twice.",
     report="Agent-R1 #88", columns=("all", "verl"),
     never=(*_ENGINE, r"\bseed\b", r"mode collapse|settled on|entropy (fell|is 0)", r"\bcache"),
-    needs=(r"\bcop(y|ies|ied)\b|duplicat|twice|identical|repeated|same (tokens|response|text)|padd",))  # fmt: skip
+    needs=(r"\bcop(y|ies|ied)\b|duplicat|twice|identical|same (tokens|response|text)|padd",))  # fmt: skip
 def filled_up_with_copies() -> Log:
     log = simulate(Shape(1104, lag=1))
     rows = np.flatnonzero(log.responses["seq_id"] < 12)
@@ -127,7 +127,7 @@ def filled_up_with_copies() -> Log:
     never=(*_ENGINE, r"\bseed\b", r"mode collapse|settled on", r"one prompt|same prompt in"),
     needs=(r"(again|twice|once more|repeat|identical|duplicat|\bcop(y|ies)\b|same (response|batch|token))"
            r".{0,200}(step|batch|restart|response|token|rollout|prompt)|replay"
-           r"|(step 1[2-4]|restart).{0,200}(again|twice|identical|repeat|same|already)",))  # fmt: skip
+           r"|(step 1[2-4]|restart).{0,200}(again|twice|once more|identical|repeat|same|already)",))  # fmt: skip
 def batches_taken_again() -> Log:
     log = simulate(Shape(1105, lag=1))
     step = log.responses["step"]
@@ -146,8 +146,8 @@ def batches_taken_again() -> Log:
 @HELD_OUT_FOURTH("selection", "Each rank begins the same list of prompts: a step has two prompts, on every rank.",
     report="unsloth-zoo #832; verifiers #112, #135", columns=("all", "verl"),
     never=(*_ENGINE, r"one baseline for the step", r"too easy|too hard"),
-    needs=(r"\b(same|only|distinct|two|2|few)\b.{0,60}prompts?|prompts?.{0,120}(every|each|all|four) (rank|process)"
-           r"|groups?.{0,60}(same|one|share).{0,20}prompt|prompts?.{0,60}(groups|repeat|4 times)",))  # fmt: skip
+    needs=(r"\b(distinct|the same|only (two|2)|(two|2) (distinct|different)) prompts?|prompts?.{0,90}(every|each) rank"
+           r"|groups?.{0,60}(same|one).{0,20}prompt|prompts?.{0,40}(repeat|four times)",))  # fmt: skip
 def ranks_with_the_same_prompts() -> Log:
     def setup(responses: Columns) -> None:
         responses["prompt_id"] = 1000 + 2 * responses["step"] + responses["group_id"] % 2
@@ -159,10 +159,10 @@ def ranks_with_the_same_prompts() -> Log:
 @HELD_OUT_FOURTH("sampler", "Responses that go on after an abort get the whole budget again and pass the limit of 48.",
     report="slime #2260, #2122; verl #7207", columns=("all", "verl"),
     never=(*_ENGINE, r"(flag|truncat)\w* .{0,40}(false|missing|wrong)", r"version.{0,40}(too young|mislabel)"),
-    needs=(r"(limit|budget|48|longer|longest|length).{0,200}(resum|continu|partial|versions|switch|abort|went on)"
-           r"|(resum|continu|partial|versions|switch|abort|went on).{0,200}(limit|budget|48|longer)",))  # fmt: skip
+    needs=(r"(limit|budget|\b48\b|max_tokens).{0,200}(resum|continu|partial|versions|switch|abort|went on)"
+           r"|(resum|continu|partial|versions|switch|abort|went on).{0,200}(limit|budget|\b48\b)",))  # fmt: skip
 def budget_given_again() -> Log:
-    log = simulate(Shape(1107, longest=96, closing=0.02, schedule="partial", lag=1))
+    log = simulate(Shape(1107, longest=96, closing=0.035, schedule="partial", lag=1))
     before = np.bincount(log.row, log.tokens["behavior_version"] == log.of_token("behavior_version_min"))
     again = (before < log.lengths()) & (before < 48)
     log.manifest["sampler"]["max_tokens"] = 48
@@ -172,20 +172,19 @@ def budget_given_again() -> Log:
 @HELD_OUT_FOURTH("selection", "Where the context is full, each further turn is one token long, not flagged as cut.",
     report="Trinity #608", columns=("all", "verl"),
     never=(*_ENGINE, r"tokenised again", r"thinking"),
-    needs=(r"turns?.{0,200}(one token|single token|1 token|short|truncat|context|limit)"
-           r"|(one|single|1)[- ]token.{0,120}(turn|message)|(context|limit|truncat).{0,160}turn",))  # fmt: skip
+    needs=(r"\bturns?\b.{0,200}(one token|single token|1 token|short|truncat|context|limit)"
+           r"|(one|single|1)[- ]token.{0,120}(turn|message)|(context|limit|truncat).{0,160}\bturn",))  # fmt: skip
 def turns_of_one_token() -> Log:
     def setup(responses: Columns) -> None:
         responses["prompt_tokens"] = 20 + (share(responses["prompt_id"], 110) * 50).astype(int)
 
     log = simulate(Shape(1108, longest=84, shortest=30, closing=0.03, turns=12, lag=1), setup=setup)
-    full = (96 - log.responses["prompt_tokens"]) // 12 * 12
+    full = (124 - log.responses["prompt_tokens"]) // 12 * 12
     log.responses["reward"][log.responses["n_tokens"] > full] = 0.0
     log.keep(log.tokens["position"] < full[log.row] + 10)
     over = np.clip(log.tokens["position"] - full[log.row] + 1, 0, None)
     log.tokens["turn"] = 2 * (np.minimum(log.tokens["position"], full[log.row] - 1) // 12 + over) + 1
     log.responses["n_tokens"] = log.lengths()
-    log.responses["n_turns"] = np.zeros_like(full)
     np.maximum.at(log.responses["n_turns"], log.row, (log.tokens["turn"] + 1) // 2)
     log.responses["truncated"][:], log.responses["finish_reason"][:] = False, "stop"
     return set_advantages(log, compared(log.responses["reward"], log.responses["group_id"]))
@@ -261,13 +260,14 @@ def reward_lost_behind_the_last_tool() -> Log:
            r"|(gradient|few tokens).{0,240}(\bkl\b|reference|\bk3\b)"
            r"|(few|\d+(\.\d+)? ?%|single) (of the )?tokens?.{0,120}gradient",))  # fmt: skip
 def kl_estimate_explodes() -> Log:
-    def away(policy: Policy) -> None:
-        policy.weights += 0.09 * np.arange(len(policy.weights))[:, None] * np.array([1.0, -1.0, 0.8, -0.6])
+    def trainer(log: Log, which: str, logits: Array) -> Array:
+        far = np.array([4.5, -4.5, 3.6, -2.7])  # the run goes on with a policy that was trained for long
+        return log.policy.logits(far, log.state) if which == "reference" else logits
 
-    log = with_kl(simulate(Shape(1113, lag=0), prepare=away))
-    log.manifest["algorithm"]["parameters"]["beta"] = 0.04
+    log = with_kl(simulate(Shape(1113, lag=1), trainer=trainer))
+    log.manifest["algorithm"]["parameters"]["beta"] = 0.1
     step, size = log.tokens["step"], np.bincount(log.tokens["step"])
-    term = 0.04 * np.expm1(log.tokens["logp_reference"] - log.tokens["logp_current"]) / size[step]
+    term = 0.1 * np.expm1(log.tokens["logp_reference"] - log.tokens["logp_current"]) / size[step]
     plain = np.bincount(step, log.tokens["gradient_weight"] ** 2)
     log.tokens["gradient_weight"] = log.tokens["gradient_weight"] + term
     log.steps["grad_norm"] *= np.sqrt(np.bincount(step, log.tokens["gradient_weight"] ** 2) / plain)
@@ -283,9 +283,7 @@ def kl_estimate_explodes() -> Log:
 def kl_with_a_constant_gradient() -> Log:
     log = with_kl(simulate(Shape(1114, lag=1, drift=0.05)))
     log.manifest["algorithm"]["parameters"]["beta"] = 0.1
-    log.tokens["gradient_weight"] = (
-        log.tokens["gradient_weight"] - 0.1 / np.bincount(log.tokens["step"])[log.tokens["step"]]
-    )
+    log.tokens["gradient_weight"] -= 0.1 / np.bincount(log.tokens["step"])[log.tokens["step"]]
     return log
 
 
@@ -306,8 +304,8 @@ def reference_is_the_policy() -> Log:
 @HELD_OUT_FOURTH("loss", "The mean counts the padding of each micro-batch as tokens: weights are two thirds of it.",
     report="prime-rl #674; miles #2796",
     never=(*_ENGINE, r"responses are missing", r"advantage alone"),
-    needs=(r"(gradient|weights?\b|loss|mean|denominator|normalis).{0,240}(padd|too small|smaller|micro.?batch"
-           r"|0\.[5-8]\d*|[5-8]\d(\.\d+)? ?%|more tokens|not the (number|count))",))  # fmt: skip
+    needs=(r"\bmean\b.{0,60}padd|(gradient|denominator|normalis|aggregat).{0,240}(padd|smaller|micro.?batch"
+           r"|0\.[5-8]|[5-8]\d(\.\d+)? ?%|(number|count) of)",))  # fmt: skip
 def padding_in_the_mean() -> Log:
     log = simulate(Shape(1116, longest=128, closing=0.03, lag=1))
     log.responses["micro_batch"] = log.responses["seq_id"] % 12 // 3
@@ -323,7 +321,7 @@ def padding_in_the_mean() -> Log:
 @HELD_OUT_FOURTH("loss", "The mask begins one token late in each turn: the first token of a turn has no gradient.",
     report="verl #3287; OpenRLHF #973",
     never=(*_ENGINE, r"\bend(s|ing)? token", r"only the last turn|last turn alone"),
-    needs=(r"(first|begin|start).{0,60}(token|turn).{0,200}(gradient|mask|loss)"
+    needs=(r"(first|begin|start).{0,60}(token|\bturn).{0,200}(gradient|mask|loss)"
            r"|(gradient|mask|not in the loss).{0,200}(first|begin|start|every (8|eight)|period)",))  # fmt: skip
 def first_token_of_a_turn_masked() -> Log:
     log = simulate(Shape(1117, turns=8, closing=0.03, lag=1))
@@ -334,8 +332,8 @@ def first_token_of_a_turn_masked() -> Log:
 @HELD_OUT_FOURTH("update", "Weights are kept in bfloat16: small updates are rounded away, the policy moves rarely.",
     report="NeMo-RL #2322; AReaL #1292, #1369",
     never=(*_ENGINE, r"learning.rate (is|was|reach\w*) 0", r"too easy|too hard", r"never (changes|moves)"),
-    needs=(r"round|bfloat16|bf16|low precision|stands? still|stood still|unchanged|not (move|change)|no (change|effect)"
-           r"|(logp_new|update|polic).{0,80}(identical|equal|the same|too small|without effect)",))  # fmt: skip
+    needs=(r"\bround|bfloat16|bf16|low precision|stands? still|stood still|unchanged|not (move|change)|no effect"
+           r"|(logp_new|updates?\b).{0,60}(identical|equals?|too small|without effect)",))  # fmt: skip
 def updates_rounded_away() -> Log:
     def rounded(policy: Policy) -> None:
         policy.weights[1:] = 0.08 * np.cumsum(np.round(np.diff(policy.weights, axis=0) / 0.08), axis=0)
