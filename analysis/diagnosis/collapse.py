@@ -13,7 +13,7 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_o
 from ratioscope.analysis.diagnosis.fallen_policy import update_passed_its_limit
 from ratioscope.analysis.diagnosis.falling import METRIC_OF, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
-from ratioscope.analysis.findings.cause import Family, Suspect, deciding, rivals, suspects
+from ratioscope.analysis.findings.cause import Family, Suspect, deciding, of_family, rivals
 from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
@@ -193,7 +193,7 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     """How much speaks for the leading cause, and how many of the others have all that they need; a sentence."""
     (leading, *_), others = causes[0], sum(map(len, causes)) - 1
     known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
-    looked = len(suspects(Family.FALL, evidence)) - 1
+    looked = len(of_family(Family.FALL)) - 1
     fits = f"{others} of {looked} other causes fit{'s' * (others == 1)}, too" if others else "no other cause fits"
     seen, needed = len(leading.speaking), len(leading.cause.requires)
     if needed < known != seen:  # the required ones are there, or it would not be named

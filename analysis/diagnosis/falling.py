@@ -35,23 +35,19 @@ from ratioscope.analysis.diagnosis.fallen_reward import (
     that_part_rises,
     truncation_rose,
 )
-from ratioscope.analysis.findings.cause import Family, Suspect, cause, suspects
+from ratioscope.analysis.findings.cause import CAUSES, Family, Suspect, cause, suspects
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 
 
 def suspects_all_along(evidence: RunEvidence) -> list[Suspect]:
     """Causes whose marks hold for the whole run, where nothing has changed before the fall: suspects, no more."""
-    known = suspects(Family.FALL, evidence)
     held = {
-        "mask_stops_return": (strayed_tokens_stopped,),
         "old_data_without_bound": (loss_without_bound, data_are_old),
+        "mask_stops_return": (strayed_tokens_stopped,),
         "reward_part_dominates": (part_carries_the_advantages,),
     }
-    return [
-        each
-        for each in known
-        if each.cause.name in held and all(sign.present for sign in each.of(held[each.cause.name]))
-    ]
+    known = suspects((CAUSES[name] for name in held), evidence)
+    return [each for each in known if all(sign.present for sign in each.of(held[each.cause.name]))]
 
 
 METRIC_OF = {

@@ -11,7 +11,7 @@ same required mark are rivals: the one with more of its marks present leads, or 
 would decide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -63,6 +63,12 @@ class KnownCause:
         """All of its marks, those that it requires first."""
         return (*self.requires, *self.supports, *self.refutes)
 
+    def stands(self, look: Callable[[Mark], Observed]) -> bool:
+        """Whether all required marks are present and no refuting one is; no more marks are looked for than tell."""
+        return all(look(mark).present for mark in self.requires) and not any(
+            look(mark).present for mark in self.refutes
+        )
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -77,10 +83,7 @@ class Suspect:
 
     @property
     def stands(self) -> bool:
-        """Whether all required marks are present and no refuting one is."""
-        return all(sign.present for sign in self.of(self.cause.requires)) and not any(
-            sign.present for sign in self.of(self.cause.refutes)
-        )
+        return self.cause.stands(lambda mark: self.signs[mark.name])
 
     @property
     def score(self) -> float:
@@ -126,21 +129,30 @@ def cause(
     return CAUSES[name]
 
 
-def suspects(family: Family, evidence: Evidence) -> list[Suspect]:
-    """All causes of a family with their marks: those that stand first, the likeliest before the others."""
+def suspects(causes: Iterable[KnownCause], evidence: Evidence) -> list[Suspect]:
+    """Causes with all their marks: those that stand first, the likeliest before the others."""
+    found = [Suspect(each, {mark.name: mark(evidence) for mark in each.marks}) for each in causes]
+    return sorted(found, key=lambda each: (not each.stands, -each.score))
+
+
+def _standing(family: Family, evidence: Evidence) -> list[Suspect]:
+    """Those that stand, the likeliest first. Of most causes the first mark is absent, and the others cost time."""
 
     def look() -> list[Suspect]:
-        rows = [each for each in CAUSES.values() if each.family is family]
-        found = [Suspect(each, {mark.name: mark(evidence) for mark in each.marks}) for each in rows]
-        return sorted(found, key=lambda each: (not each.stands, -each.score))
+        return suspects((each for each in of_family(family) if each.stands(lambda mark: mark(evidence))), evidence)
 
-    return evidence.once(f"suspects {family.name}", look)
+    return evidence.once(f"standing {family.name}", look)
+
+
+def of_family(family: Family) -> list[KnownCause]:
+    """The causes that compete to explain one thing."""
+    return [each for each in CAUSES.values() if each.family is family]
 
 
 def rivals(family: Family, evidence: Evidence) -> list[list[Suspect]]:
     """The causes that stand, the leading one of each set of rivals first, with those that it is not clear of."""
     sets: list[list[Suspect]] = []
-    for suspect in (each for each in suspects(family, evidence) if each.stands):
+    for suspect in _standing(family, evidence):
         for leading in (each[0] for each in sets):
             if set(leading.cause.requires) & set(suspect.cause.requires):
                 if leading.score - suspect.score < _LEAD:
@@ -256,5 +268,5 @@ def table(family: Family, evidence: Evidence) -> list[dict[str, Any]]:
                 for mark in marks
             ],
         }
-        for each in suspects(family, evidence)
+        for each in suspects(of_family(family), evidence)
     ]

@@ -102,8 +102,11 @@ def advantage_moved_by_step(evidence: LogEvidence) -> MarkReading | None:
     scale = float((rows["advantage"] ** 2).mean() ** 0.5) if len(rows) >= FEWEST_RESPONSES else nan
     if not scale > 0:
         return None
+    formulas = formulas_of(rows)
+    if max(explained_by(rows, formulas)) > 1 - SOME:
+        return MarkReading(0.0, "")
     best = (0.0, 0.0)
-    for own in formulas_of(rows).values():
+    for own in formulas.values():
         of = rows[["step", "advantage"]].assign(own=own)
         level = of.groupby("step").transform("mean")
         a, x = of["advantage"] - level["advantage"], of["own"] - level["own"]

@@ -6,7 +6,7 @@ from ratioscope.analysis.findings.logged import Need
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, SOME, ZERO
+from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, SOME, ZERO, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
@@ -90,6 +90,8 @@ def advantage_ends_early(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(("advantage",), ("position",)), limit=0.9)
 def advantage_changes_at_a_position(evidence: LogEvidence) -> MarkReading | None:
     """Inside of turns the advantage changes at the same few positions in all responses; share of its changes."""
+    if responses_with_advantage(evidence)["constant"].mean() > 0.5:
+        return MarkReading(0.0, "")
     of = evidence.frame(
         """
         with of as (

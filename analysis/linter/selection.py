@@ -4,6 +4,7 @@ A response is left out where `dropped` says why, or where a mask rejected most o
 not for the log to say; that it takes the long or the good ones, and that it moves the baseline of the others, is.
 """
 
+import re
 from math import sqrt
 
 import numpy as np
@@ -322,6 +323,11 @@ def cut_off_without_a_flag(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+def _is_failure(kind: str) -> bool:
+    """Whether a response that ended so was ended by something else than the policy."""
+    return kind in _OUTSIDE or re.search(_FAILED, kind, re.IGNORECASE) is not None
+
+
 @mark(needs=(("sequences.finish_reason", "sequences.failure"), ("sequences.reward",), ("advantage",)), limit=0.02)
 def failed_are_scored(evidence: LogEvidence) -> MarkReading | None:
     """Responses that ended by an error are kept with a lower reward than the others, and have an advantage."""
@@ -329,7 +335,7 @@ def failed_are_scored(evidence: LogEvidence) -> MarkReading | None:
     rows = rows[np.isfinite(rows["reward"]) & ~rows["left_out"]]
     # The kind that the log states goes before what the sampler called the end.
     kind = rows["failure"].fillna(rows["finish_reason"]).astype(object)
-    kind = kind.where(kind.isin(_OUTSIDE) | kind.fillna("").str.contains(_FAILED, case=False))
+    kind = kind.where(kind.isin([each for each in kind.dropna().unique() if _is_failure(str(each))]))
     failed = kind.notna()
     signal = failed & (rows["a"].abs() > 0)
     if len(rows) < _FEWEST or failed.sum() < _FEWEST_CUT:
