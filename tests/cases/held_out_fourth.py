@@ -31,8 +31,12 @@ from tests.cases.world import (
 
 HELD_OUT_FOURTH = Register()
 
-FIRST_SCORE = {f"held-out a fourth time {kind}": "not yet scored" for kind in ("faults", "sick but true", "healthy")}
-"""What was said of them when they were first scored, by the patterns as they were frozen."""
+FIRST_SCORE = {
+    "held-out a fourth time faults": "12 found, 7 vague, 10 silent, 2 untrue of 31 logs",
+    "held-out a fourth time sick but true": "6 found, 2 quiet of 8 logs",
+    "held-out a fourth time healthy": "12 quiet of 12 logs",
+}
+"""What was said of them when they were first scored, by the patterns as they were frozen (2026-11-27)."""
 
 _ENGINE = (NEVER_ARRIVED, TEMPERATURE, BROKEN)
 _FORMAT = r"number format|float16"
