@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.around import fall_seen
-from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number
@@ -63,6 +63,8 @@ def environment_is_forgotten(evidence: RunEvidence) -> Finding | None:
     if not name or changes[name].lost < evidence.limits.reward_fall:
         return None
     change, risen = changes[name], max(changes, key=lambda each: changes[each].errors)
+    of_step = groups[groups["environment"] == name].groupby("step")["reward"].mean()
+    low = of_step[of_step < (change.before + change.after) / 2]
     others = (
         f"{risen} went from {number(changes[risen].before, digits=2)} to {number(changes[risen].after, digits=2)} "
         "in the same steps. "
@@ -79,7 +81,7 @@ def environment_is_forgotten(evidence: RunEvidence) -> Finding | None:
         sentence=f"{name} is forgotten: its reward went from {number(change.before, digits=2)} to "
         f"{number(change.after, digits=2)}, and the mean over all environments hides it.",
         metric="reward",
-        steps=tuple(map(int, steps[-n:])),
+        steps=steps_of(low),
         numbers=(
             Number(f"Reward of {name}, first {n} steps", change.before),
             Number(f"Reward of {name}, last {n} steps", change.after),
