@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """A thread that reads a run beside a page may be in DuckDB, where it aborts a Python that ends."""
+    for thread in threading.enumerate():
+        if thread.name in ("reading", "headlines"):
+            thread.join(30)
 
 
 @pytest.hookimpl(optionalhook=True)
