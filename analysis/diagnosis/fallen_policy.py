@@ -160,6 +160,10 @@ def mismatch_grew(evidence: RunEvidence) -> MarkReading | None:
     return MarkReading(0.0, "")
 
 
+_BEGUN = 1.2
+"""Times the largest entropy up to the best level: a rise that has begun."""
+
+
 def _entropies(evidence: RunEvidence) -> tuple[float, float, float, float] | None:
     """Entropy at the start, at the best level, the largest one until then, and where the fall was found.
 
@@ -183,11 +187,21 @@ def _entropies(evidence: RunEvidence) -> tuple[float, float, float, float] | Non
 
 @mark(needs=(), limit=MORE)
 def entropy_rose(evidence: RunEvidence) -> MarkReading | None:
-    """Entropy rises, after the best level and before the fall, by half or more of all that it was; as a factor."""
-    if (around := _entropies(evidence)) is None:
+    """Entropy rises, after the best level and before the fall, by half or more of all that it was; as a factor.
+
+    What has begun before the fall may reach that in it.
+    """
+    fall = fall_seen(evidence)
+    if (around := _entropies(evidence)) is None or fall is None:
         return None
     _, before, largest, during = around
     clause = f"entropy rose from {number(before, digits=2)} to {number(during, digits=2)} nats before the fall"
+    in_fall = evidence.values["entropy"].loc[fall.found : step_of(fall.low.idxmin())].dropna()
+    if _BEGUN * largest < during < MORE * largest and len(in_fall) >= FEW_VALUES:
+        further = float(in_fall.tail(FEW_VALUES).median())
+        if further > MORE * largest:
+            clause = f"{clause}, and further to {number(further, digits=2)} in it"
+            return MarkReading(further / largest, clause)
     return MarkReading(during / largest if largest > 0 else nan, clause)
 
 
