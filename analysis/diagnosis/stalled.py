@@ -12,7 +12,9 @@ from ratioscope.analysis.findings.cause import CAUSES, Family, cause, findings_o
 from ratioscope.analysis.findings.fall import finite_values, own_noise
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.mark import MarkReading, mark
-from ratioscope.analysis.findings.numbers import level, number
+from ratioscope.analysis.findings.numbers import level, number, percent
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.run_format import schema
 
 _FEWEST = 3
 _CLEAR = 4.0
@@ -62,6 +64,30 @@ def reward_rises_alone(evidence: RunEvidence) -> MarkReading | None:
                        ("sequences.reward", "steps.eval_accuracy"))  # fmt: skip
 
 
+@mark(needs=(("sequences.prompt_id",),), limit=0.5)
+def prompts_come_again(evidence: RunEvidence) -> MarkReading | None:
+    """In the last quarter of the steps the prompts are ones that came in earlier steps; share of the responses."""
+    if evidence.run is None:
+        return None
+    with relations(evidence.run, tables=(schema.SEQUENCES,)) as connection:
+        rows = connection.execute(
+            """
+            select step, count(*) as n, count(*) filter (step > first) as again
+            from (select step, min(step) over (partition by prompt_id) as first from sequence
+                  where prompt_id is not null)
+            group by step order by step
+            """
+        ).df()
+    if len(rows) < 4 * _FEWEST:
+        return None
+    last, begin = rows.tail(len(rows) // 4), rows.loc[rows["again"] > rows["n"] / 2, "step"]
+    share = float(last["again"].sum() / last["n"].sum())
+    clause = f"{percent(share)} of the last responses are of prompts that came before"
+    return MarkReading(
+        share, f"{clause}, from step {begin.min()} on" if len(begin) else clause, (), ("sequences.prompt_id",)
+    )
+
+
 _LEAST_GAIN = 0.1
 """Of a training reward whose evaluation is asked for as well."""
 
@@ -73,6 +99,13 @@ cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",
     requires=(reward_rises_alone,),
     do="Read responses with a high reward, and score them as the evaluation does.", reports=("OpenRLHF #1263",),
+)  # fmt: skip
+
+cause(
+    "known_prompts", Family.STALL, "The reward of known prompts rises alone",
+    requires=(reward_rises_alone, prompts_come_again),
+    do="Take more prompts and fewer epochs; after a restart, look whether the data began again from the first one.",
+    reports=("EasyR1 #57", "OpenRLHF #1103"),
 )  # fmt: skip
 
 
