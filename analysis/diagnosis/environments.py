@@ -90,7 +90,6 @@ def environment_is_forgotten(evidence: RunEvidence) -> Finding | None:
         do=f"Score early responses of {name} again, in case its scorer changed. If not, give it more of the prompts, "
         "or raise the KL penalty.",
         source="chosen here",
-        limit=evidence.limits.reward_fall,
     )
 
 

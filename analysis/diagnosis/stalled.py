@@ -8,7 +8,7 @@ import numpy as np
 from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import rule
-from ratioscope.analysis.findings.cause import CAUSES, Family, cause, findings_of
+from ratioscope.analysis.findings.cause import Family, cause, findings_of
 from ratioscope.analysis.findings.fall import finite_values, own_noise
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.mark import MarkReading, mark
@@ -115,4 +115,4 @@ def run_does_not_learn(evidence: RunEvidence) -> Finding | None:
     found = findings_of(Family.STALL, evidence)
     if not found:
         return None
-    return replace(found[0], metric="reward", limit=CAUSES[found[0].of_cause].requires[0].limit)
+    return replace(found[0], metric="reward")

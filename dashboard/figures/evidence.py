@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.analysis.summary.summary import StepSummary
@@ -26,7 +27,9 @@ def evidence(
     finding: Finding, summary: StepSummary, mode: Mode, height: int = 300, steps: FirstLast = (None, None)
 ) -> go.Figure:
     """The metric over the steps with its intervals, the limit, and the steps that the finding is about."""
-    limits = [Limit(finding.limit, "limit")] if isfinite(finding.limit) else []
+    rule = RULES.get(finding.rule)
+    name = "low &lt;" if rule is not None and rule.outcome else "limit"
+    limits = [Limit(finding.limit, name)] if isfinite(finding.limit) else []
     unit = CATALOGUE[finding.metric].unit
     fig = over_steps(summary, [finding.metric], mode, limits=limits, y_title=unit, height=height, steps=steps)
     mark_steps(fig, finding, summary, mode)
