@@ -14,6 +14,7 @@ from ratioscope.analysis.linter.applied_clip import (
 )
 from ratioscope.analysis.linter.applied_weight import (
     end_token_without_gradient,
+    first_tokens_without_gradient,
     gradient_against_the_advantage,
     gradient_in_the_last_micro_batch_alone,
     long_responses_weigh_less,
@@ -49,6 +50,12 @@ cause(
     requires=(end_token_without_gradient,),
     do="Build the loss mask from lengths, not from token ids: the end token may be the padding token, too.",
     reports=("TRL #4974",),
+)  # fmt: skip
+cause(
+    "first_token_masked", F.LOSS, "The loss mask begins one token late, or is shifted by one",
+    requires=(first_tokens_without_gradient,),
+    do="Shift the loss mask as the labels are shifted, once: the first token that was sampled is in the loss.",
+    reports=("verl #3287", "OpenRLHF #973"),
 )  # fmt: skip
 cause(
     "weight_capped", F.LOSS, "The importance weight is capped lower than configured",

@@ -247,3 +247,46 @@ def end_token_without_gradient(evidence: LogEvidence) -> MarkReading | None:
         f"{int(most['n']):,} rows with an advantage",
         (), ("gradient_weight",), place=f"token {int(most['token_id'])}",
     )  # fmt: skip
+
+
+@mark(needs=(("position",), ("gradient_weight",), ("advantage",)), limit=0.99)
+def first_tokens_without_gradient(evidence: LogEvidence) -> MarkReading | None:
+    """The first token of each turn, or of each response, has no gradient whatever its advantage, and the others have
+    one."""
+    _, still = evidence.gradients
+    if still < FEW_OF_LOSS:
+        return MarkReading(0.0, "")
+    # A token that is certain, as one that every response is made to begin with, has no gradient to lose.
+    tokens = evidence.frame(
+        """
+        with of as (
+            select step, advantage, gradient_weight, logp_current < -1e-2 as counted,
+                coalesce(clipped, false) or coalesce(clip_side, 0) <> 0 or coalesce(gate, 1) = 0
+                    or coalesce(rejected, '') <> '' as stopped,
+                position = min(position) over response_of as of_response,
+                turn is distinct from lag(turn) over (response_of order by position) as of_turn
+            from usable window response_of as (partition by step, seq_id)
+        )
+        select step, of_response, of_turn, count(*) as n, count(*) filter (gradient_weight = 0) as without
+        from of where advantage <> 0 and gradient_weight is not null and counted and not stopped
+        group by all order by all
+        """
+    )
+    several = bool((tokens["of_turn"] & ~tokens["of_response"]).any())
+    for first, what in ((tokens["of_turn"], "turn"), (tokens["of_response"], "response"))[0 if several else 1 :]:
+        n, others = int(tokens["n"][first].sum()), tokens[~first]
+        if n < FEW_OF_LOSS or others["n"].sum() < FEWEST_OF_LOSS:
+            return None
+        if others["without"].sum() <= ALIKE_FACTORS * others["n"].sum():
+            lost = tokens["without"].where(first, 0).groupby(tokens["step"]).sum()
+            share = float(lost.sum()) / n
+            return MarkReading(
+                share,
+                f"gradient_weight is 0 in {percent(share)} of {n:,} first tokens of a {what} with an advantage, of "
+                f"others in {percent(float(others['without'].sum() / others['n'].sum()))}",
+                tuple(int(step) for step in lost.index[lost > 0]), ("gradient_weight",),
+                evidence.rows_where("invalid is null and advantage <> 0 and gradient_weight = 0 "
+                                    "and not coalesce(clipped, false)"),
+                place=f"the first token of each {what}",
+            )  # fmt: skip
+    return MarkReading(0.0, "")

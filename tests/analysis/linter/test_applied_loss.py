@@ -46,6 +46,10 @@ class Loss(NamedTuple):
     """The ratio below which it stops, where not as far from 1."""
     micro_batches: int = 0
     """The last of so many has a gradient alone; 0: all have one."""
+    first_lost: bool = False
+    """Whether the first token of each turn, or of each response, has no gradient."""
+    turns: int = 0
+    """Tokens of a turn; 0: no turns are logged."""
     by_response: bool = False
     """Whether each response is divided by its length."""
     scale: str = ""
@@ -69,6 +73,12 @@ FAULTS = {
     "negated": Loss(parts(), "negated", cause="loss_negated", words="the opposite sign of the advantage in 100%"),
     "last micro-batch alone": Loss(
         parts(), micro_batches=4, cause="last_micro_batch_alone", words="in the others, without a gradient"
+    ),
+    "mask a token late": Loss(
+        parts(), first_lost=True, cause="first_token_masked", words="first tokens of a response with an advantage"
+    ),
+    "mask a token late in each turn": Loss(
+        parts(), first_lost=True, turns=3, cause="first_token_masked", words="first tokens of a turn with an advantage"
     ),
     "lower clip at epsilon": Loss(
         UNSTATED, spread=0.7, below=0.2, cause="lower_clip_at_epsilon", words="where the manifest says 0.8"
@@ -107,6 +117,7 @@ CONTROLS = {
     "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
     "no clip, and none configured": Loss(parts("ratio", "none"), clips=False),
     "a clip around the policy itself": Loss(parts("ratio", "incremental"), clips=False),
+    "turns": Loss(parts(), turns=3),
     "nothing stated": Loss({"name": "ours"}, "none", False),
     "on policy": Loss(UNSTATED, spread=0.0),
     "a penalty of its own": Loss(parts(regulariser="squared_log_ratio"), "none"),
@@ -144,6 +155,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         clipped = out & loss.clips
         micro_batch = sequence * max(loss.micro_batches, 4) // 64
         lost = (loss.micro_batches > 0) & (micro_batch < loss.micro_batches - 1)
+        position = np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        late = loss.first_lost & (position % (loss.turns or n) == 0)
         divided = 64 * lengths[sequence] if loss.by_response else n
         rank = sequence % 4
         multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
@@ -152,10 +165,12 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             advantage=a.astype(np.float32), clipped=clipped,
             clip_side=(clipped * np.sign(at)).astype(np.int8),
             gradient_weight=np.where(
-                clipped | lost, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
+                clipped | lost | late, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
             ).astype(np.float32),
             behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
         )  # fmt: skip
+        if loss.turns:
+            step.tokens["turn"] = (2 * (position // loss.turns) + 1).astype(np.int16)
         step.sequences["reward"] = reward.astype(np.float32)
         step.sequences["micro_batch"] = (np.arange(64) * max(loss.micro_batches, 4) // 64).astype(np.int32)
         step.sequences["rank"] = (np.arange(64) % 4).astype(np.int32)
