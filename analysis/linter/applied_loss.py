@@ -18,6 +18,7 @@ from ratioscope.analysis.linter.applied_weight import (
     gradient_against_the_advantage,
     gradient_in_the_last_micro_batch_alone,
     long_responses_weigh_less,
+    weight_counts_padding,
     weight_differs_by_rank,
     weight_is_a_product,
     weight_is_capped,
@@ -92,8 +93,14 @@ cause(
 )  # fmt: skip
 cause(
     "loss_scaled", F.LOSS, "The loss is not divided by the step's tokens", requires=(weight_is_scaled,),
+    refutes=(weight_counts_padding,),
     do="Look at what the loss is divided by, once more by gradient accumulation or by the ranks.",
     reports=("ms-swift #10117", "TRL #6024"), severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "padding_in_the_mean", F.LOSS, "The mean of the loss counts padding as tokens", requires=(weight_counts_padding,),
+    do="Divide the sum of the loss by the sum of its mask, over all micro-batches and ranks of the step.",
+    reports=("prime-rl #674", "miles #2796"),
 )  # fmt: skip
 cause(
     "clip_anchored_elsewhere", F.LOSS, "The clip looks at something else than the ratio to the sampler",

@@ -20,6 +20,8 @@ from ratioscope.analysis.linter.loss_tokens import (
 from ratioscope.analysis.linter.masks import has_penalty
 
 _FEWEST_STEPS = 3
+# Padding of fewer tokens (in logs: their share) is not told from a scale.
+_LEAST_PADDING = 0.05
 
 
 @mark(needs=WITH_WEIGHTS, limit=0.05)
@@ -60,22 +62,77 @@ def weight_is_scaled(evidence: LogEvidence) -> MarkReading | None:
 
     The logarithm of the factor, without its sign.
     """
-    applied = applied_factors(evidence)
-    if applied is None or not applied.ruled or parts_of_algorithm(evidence).get("aggregation") != "token_mean":
+    of_step = _scale_of_steps(evidence)
+    if of_step is None:
         return None
-    n = evidence.frame("select step, count(*) as n from usable where coalesce(rejected, '') = '' group by step")
-    rows = applied.rows
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_scale = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float)) - applied.wanted
-    of_step = pd.Series(log_scale, rows.index).groupby(rows["step"]).median() + np.log(n.set_index("step")["n"])
-    of_step = of_step.dropna()
     if not len(of_step) or of_step.std(ddof=0) > ALIKE_FACTORS:
         return MarkReading(0.0, "")
-    scale = float(np.exp(of_step.median()))
+    scale, applied = float(np.exp(of_step.median())), applied_factors(evidence)
     return MarkReading(
         abs(float(of_step.median())), f"it is {number(scale)} × what a mean over the step's tokens gives",
-        evidence.all_steps, ("gradient_weight",), first_rows(rows),
+        evidence.all_steps, ("gradient_weight",), first_rows(applied.rows) if applied is not None else (),
     )  # fmt: skip
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.9)
+def weight_counts_padding(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight is divided by the tokens with the padding of their batches in place of the tokens that the
+    manifest names; share of the steps."""
+    of_step, applied = _scale_of_steps(evidence), applied_factors(evidence)
+    if of_step is None or applied is None or len(of_step) < _FEWEST_STEPS:
+        return None
+    if of_step.median() > -_LEAST_PADDING:
+        return MarkReading(0.0, "")
+    lengths = evidence.frame(
+        """
+        select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch, any_value(n) as n
+        from (select step, seq_id, count(*) as n from usable where coalesce(rejected, '') = '' group by all)
+            left join sequence using (step, seq_id)
+        group by all
+        """
+    )
+    logged = [name for name in ("rank", "micro_batch") if lengths[name].notna().all() and lengths[name].nunique() > 1]
+    keys = [[], *([name] for name in logged), *([logged] if len(logged) > 1 else [])]
+    words = {(): "step", ("rank",): "rank", ("micro_batch",): "micro-batch"}
+    of = lengths.groupby("step")["n"]
+    shares: dict[str, float] = {}
+    for more in keys:
+        padded = lengths.groupby(["step", *more])["n"].agg(lambda n: len(n) * n.max()).groupby("step").sum()
+        off = of_step - np.log(of.sum() / padded)
+        shares[f"the longest of each {words.get(tuple(more), 'micro-batch')}"] = float(
+            (off.abs() <= ALIKE_FACTORS).mean()
+        )
+    to_one = of_step - np.log(of.mean())
+    if of_step.std(ddof=0) > 3 * ALIKE_FACTORS and np.exp(-to_one.median()) > 0.99 * lengths["n"].max():
+        same = ((to_one - to_one.median()).abs() <= ALIKE_FACTORS).mean()
+        shares[f"{number(float(np.exp(-to_one.median())))} tokens"] = float(same)
+    to = max(shares, key=lambda each: shares[each])
+    return MarkReading(
+        shares[to],
+        f"gradient_weight is {number(float(np.exp(of_step.median())))} × what a mean over the tokens gives, as "
+        f"with padding to {to}",
+        evidence.all_steps, ("gradient_weight",), first_rows(applied.rows),
+    )  # fmt: skip
+
+
+def _scale_of_steps(evidence: LogEvidence) -> "pd.Series[float] | None":
+    """The log of the gradient weights over those of a mean over the step's tokens; None where the manifest names no
+    such mean, or too little is known."""
+
+    def made() -> "pd.Series[float] | None":
+        applied = applied_factors(evidence)
+        if applied is None or not applied.ruled or parts_of_algorithm(evidence).get("aggregation") != "token_mean":
+            return None
+        n = evidence.frame(
+            "select step, count(*) as n from usable where coalesce(rejected, '') = '' group by step order by step"
+        )
+        rows = applied.rows
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_scale = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float)) - applied.wanted
+        of_step = pd.Series(log_scale, rows.index).groupby(rows["step"]).median()
+        return (of_step + np.log(n.set_index("step")["n"])).dropna()
+
+    return evidence.once("scale of steps", made)
 
 
 @mark(needs=WITH_WEIGHTS, limit=0.99)

@@ -53,7 +53,7 @@ class Loss(NamedTuple):
     by_response: bool = False
     """Whether each response is divided by its length."""
     scale: str = ""
-    """By what each token is multiplied once more: a quarter, or the share of its rank."""
+    """By what each token is multiplied once more: a quarter, or the share of its rank, or of the padding."""
     cause: str = ""
     words: str = ""
 
@@ -91,6 +91,12 @@ FAULTS = {
     ),
     "a quarter": Loss(
         parts(aggregation="token_mean"), scale="quarter", cause="loss_scaled", words="0.25 × what a mean over"
+    ),
+    "padded to the longest of each rank": Loss(
+        parts(aggregation="token_mean"), scale="padded", cause="padding_in_the_mean", words="the longest of each rank"
+    ),
+    "padded to a limit": Loss(
+        parts(aggregation="token_mean"), scale="limit", cause="padding_in_the_mean", words="padding to 16 tokens"
     ),
     "mean over each rank": Loss(
         parts(aggregation="token_mean"), scale="rank", cause="mean_over_each_rank", words="one factor for each rank"
@@ -160,6 +166,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         divided = 64 * lengths[sequence] if loss.by_response else n
         rank = sequence % 4
         multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
+        longest = sum(lengths[first::4].max() for first in range(4))
+        multiplied |= {"padded": np.full(n, n / (16 * longest)), "limit": np.full(n, n / (64 * 16))}
         step = plain_step(
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
