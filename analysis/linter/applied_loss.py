@@ -12,6 +12,10 @@ from ratioscope.analysis.linter.applied_clip import (
     lower_bound_is_epsilon,
     much_is_clipped,
 )
+from ratioscope.analysis.linter.applied_penalty import (
+    few_tokens_hold_the_penalty,
+    gradient_without_advantage_is_a_constant,
+)
 from ratioscope.analysis.linter.applied_weight import (
     end_token_without_gradient,
     first_tokens_without_gradient,
@@ -65,7 +69,8 @@ cause(
 )  # fmt: skip
 cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
-    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared),
+    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared,
+             gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
 )  # fmt: skip
 cause(
@@ -101,6 +106,19 @@ cause(
     "padding_in_the_mean", F.LOSS, "The mean of the loss counts padding as tokens", requires=(weight_counts_padding,),
     do="Divide the sum of the loss by the sum of its mask, over all micro-batches and ranks of the step.",
     reports=("prime-rl #674", "miles #2796"),
+)  # fmt: skip
+cause(
+    "penalty_without_direction", F.LOSS, "The KL penalty's gradient is one constant, as of the bare log-ratio (k1)",
+    requires=(gradient_without_advantage_is_a_constant,), explains=("masks",),
+    do="Take k2 or k3 as the penalty in the loss, or subtract k1 from the reward: by itself k1 holds back nothing.",
+    reports=("NeMo-RL #2506",),
+)  # fmt: skip
+cause(
+    "penalty_explodes", F.LOSS, "The KL penalty explodes far from the reference, as k3 does",
+    requires=(few_tokens_hold_the_penalty,),
+    refutes=(gradient_without_advantage_is_a_constant,), explains=("masks",),
+    do="Take k2 as the penalty, bound k3's log-ratio, or take a nearer policy as the reference.",
+    reports=("TRL #3015", "OpenRLHF #1335", "OpenRLHF #931"),
 )  # fmt: skip
 cause(
     "clip_anchored_elsewhere", F.LOSS, "The clip looks at something else than the ratio to the sampler",

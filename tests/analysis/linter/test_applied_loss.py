@@ -54,6 +54,8 @@ class Loss(NamedTuple):
     """Whether each response is divided by its length."""
     scale: str = ""
     """By what each token is multiplied once more: a quarter, or the share of its rank, or of the padding."""
+    penalty: str = ""
+    """Of the KL to a reference: k1, k2 or k3, far from it where it says so."""
     cause: str = ""
     words: str = ""
 
@@ -98,6 +100,20 @@ FAULTS = {
     "padded to a limit": Loss(
         parts(aggregation="token_mean"), scale="limit", cause="padding_in_the_mean", words="padding to 16 tokens"
     ),
+    "k1 in the loss": Loss(parts(), penalty="k1", cause="penalty_without_direction", words="or clipped, have it"),
+    "k1 in the loss, by response": Loss(
+        parts(regulariser="kl"),
+        penalty="k1",
+        by_response=True,
+        cause="penalty_without_direction",
+        words="bare log-ratio",
+    ),
+    "k3 far from the reference": Loss(
+        parts(), penalty="k3 far", cause="penalty_explodes", words="of the squared gradient"
+    ),
+    "k3 far from the reference, by response": Loss(
+        parts(), penalty="k3 far", by_response=True, cause="penalty_explodes", words="of the squared gradient"
+    ),
     "mean over each rank": Loss(
         parts(aggregation="token_mean"), scale="rank", cause="mean_over_each_rank", words="one factor for each rank"
     ),
@@ -127,6 +143,10 @@ CONTROLS = {
     "nothing stated": Loss({"name": "ours"}, "none", False),
     "on policy": Loss(UNSTATED, spread=0.0),
     "a penalty of its own": Loss(parts(regulariser="squared_log_ratio"), "none"),
+    "k2, declared": Loss(parts(regulariser="kl"), penalty="k2"),
+    "k2 far from the reference, declared": Loss(parts(regulariser="kl"), penalty="k2 far"),
+    "k3, declared": Loss(parts(regulariser="kl"), penalty="k3"),
+    "k3 by response, declared": Loss(parts(regulariser="kl"), penalty="k3", by_response=True),
     "mismatch inside of the clip": Loss(UNSTATED, engine=0.05, spread=0.0),
 }
 
@@ -164,6 +184,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         position = np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         late = loss.first_lost & (position % (loss.turns or n) == 0)
         divided = 64 * lengths[sequence] if loss.by_response else n
+        away = (4 if "far" in loss.penalty else 0.3) * rng.standard_normal(n) * (rng.random(n) < 0.3)
+        pulled = {"k1": np.full(n, -1.0), "k2": away, "k3": np.expm1(away)}.get(loss.penalty[:2], np.zeros(n))
         rank = sequence % 4
         multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
         longest = sum(lengths[first::4].max() for first in range(4))
@@ -172,8 +194,9 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
             clip_side=(clipped * np.sign(at)).astype(np.int8),
-            gradient_weight=np.where(
-                clipped | lost | late, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n))
+            gradient_weight=(
+                np.where(clipped | lost | late, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n)))
+                + 0.1 * pulled / divided
             ).astype(np.float32),
             behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
         )  # fmt: skip
