@@ -32,6 +32,7 @@ from ratioscope.analysis.linter.mismatch_over_steps import (
     mismatch_starts_small,
     mismatch_steps_up,
     mismatch_varies,
+    sampler_goes_further,
     sampler_is_frozen,
 )
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
@@ -123,10 +124,16 @@ cause(
     reports=("SGLang #25790", "vLLM #54035"),
 )  # fmt: skip
 cause(
+    "updates_twice", Family.MISMATCH, "The sampler goes too far with the updates, as if they were applied twice",
+    requires=(mismatch_starts_small, sampler_goes_further), refutes=_AT_A_PLACE,
+    do="Apply an adapter once, merged into the base or beside it, and at the trainer's scale (alpha over rank).",
+    reports=("miles #1087", "miles #1091"), explains=_TAILS,
+)  # fmt: skip
+cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
     refutes=(*_AT_A_PLACE, mismatch_varies, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
-             mismatch_follows_updates, mismatch_steps_up),
+             mismatch_follows_updates, mismatch_steps_up, sampler_goes_further),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
     reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
 )  # fmt: skip
@@ -134,7 +141,7 @@ cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
-    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up, sampler_goes_further),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
@@ -163,13 +170,13 @@ cause(
 cause(
     "part_not_sent", Family.MISMATCH, "Updates are not synced to the sampler, all of them or some tensors",
     requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position, sampler_goes_further),
     do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,
 )  # fmt: skip
 cause(
     "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
     requires=(mismatch_keeps_growing,), supports={mismatch_starts_small: 1.0},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen, sampler_goes_further),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
 )  # fmt: skip

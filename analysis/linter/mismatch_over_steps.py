@@ -22,6 +22,14 @@ _LEAST_MOVED = 1e-3
 """Nats by which a policy that learns changes the first token of a prompt."""
 _SUDDEN = 10
 """Times the usual distance: more than data grow older within a step."""
+_FEWEST_REPEATS, _FEWEST_IN_STEP = 100, 100
+"""First tokens of prompts that come again, and unsure tokens of a step."""
+_TOGETHER = 0.8
+"""Correlation of two paths from which on one of them is a multiple of the other."""
+_FIRST_UPDATES = 5
+"""Updates behind the start, of which each goes on with the ones before it, as an optimiser's momentum has it."""
+_NONE_YET = 0.2
+"""Share of the mismatch behind the first updates that there may be ahead of them."""
 
 
 def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
@@ -251,5 +259,90 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
         f"the sampler's log-probabilities of a prompt's first token vary by {number(found['sampler'].mean())} nats "
         f"over the run, the trainer's by {number(moved)}",
         evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=ENGINE_COLUMNS, limit=0.2)
+def sampler_goes_further(evidence: LogEvidence) -> MarkReading | None:
+    """The sampler has moved further from the start than the trainer, or is ahead of it at the first updates."""
+    if differing(evidence) is None:
+        return None
+    for since, found in (("the reference", _from_the_reference), ("each prompt's mean", _from_each_prompts_mean)):
+        paths = found(evidence)
+        if paths is not None and abs(paths[1]) > _TOGETHER:
+            return MarkReading(
+                paths[0],
+                f"it moved {number(1 + paths[0])} × as far from {since} as the trainer (correlation "
+                f"{number(paths[1])})",
+                evidence.all_steps,
+                engine_columns(evidence),
+            )
+    return _ahead_at_the_first_updates(evidence)
+
+
+def _from_the_reference(evidence: LogEvidence) -> tuple[float, float] | None:
+    """By how much more the sampler moved from the frozen reference, as a multiple, and how well that fits."""
+    if not evidence.log.has("logp_reference"):
+        return None
+    return _further(evidence, FEWEST_FRESH, f"""
+        select -fresh as further, logp_same_engine - logp_reference::double as moved from examined
+        where isfinite(logp_reference) and abs(logp_same_engine - logp_reference) < 1 and logp_behavior < {SURE}
+            and abs(fresh) < 1
+        """)  # fmt: skip
+
+
+def _from_each_prompts_mean(evidence: LogEvidence) -> tuple[float, float] | None:
+    """The same from the mean over the steps, of first tokens of prompts that come again."""
+    if not evidence.log.has("token_id") or not evidence.log.has("sequences.prompt_id"):
+        return None
+    return _further(evidence, _FEWEST_REPEATS, f"""
+        with first as (
+            select step, prompt_id, token_id, avg(fresh) as fresh, avg(logp_same_engine) as trainer
+            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
+                using (step, seq_id)
+            where position = 0 and prompt_id is not null and isfinite(fresh) and logp_behavior < {SURE} group by all
+        )
+        select avg(fresh) over again - fresh as further, trainer - avg(trainer) over again as moved
+        from first window again as (partition by prompt_id, token_id) qualify count(*) over again > 1
+        """)  # fmt: skip
+
+
+def _further(evidence: LogEvidence, fewest: int, paths: str) -> tuple[float, float] | None:
+    found = evidence.frame(
+        f"select count(*) as n, regr_slope(further, moved) as slope, corr(further, moved) as together, "
+        f"stddev_pop(moved) as moves from ({paths})"
+    ).iloc[0]
+    if found["n"] < fewest or pd.isna(found["together"]) or not found["moves"] > _LEAST_MOVED:
+        return None
+    return float(found["slope"]), float(found["together"])
+
+
+def _ahead_at_the_first_updates(evidence: LogEvidence) -> MarkReading | None:
+    """Whether it is ahead where each of the first updates goes on to move the trainer, once there is a mismatch."""
+    if not evidence.log.has("logp_new") or evidence.begins_unseen(evidence.all_steps):
+        return None
+    steps = evidence.frame(
+        f"""
+        select step, count(*) as n, corr(fresh, (logp_new - logp_current)::double) as together,
+            sqrt(avg(fresh * fresh)) as apart
+        from examined
+        where invalid is null and isfinite(fresh) and isfinite(logp_new) and abs(fresh) < 1
+            and abs(logp_new - logp_current) < 1 and logp_behavior < {SURE}
+        group by step order by step
+        """
+    )
+    first, early = steps.iloc[:1], steps.iloc[1 : 1 + _FIRST_UPDATES]
+    if len(early) < _FIRST_UPDATES or steps["n"].iloc[: 1 + _FIRST_UPDATES].min() < _FEWEST_IN_STEP:
+        return None
+    # Noise of the trainer's pass is in both, and makes them go apart from the first step on.
+    if not first["apart"].iloc[0] < _NONE_YET * early["apart"].median() or early["together"].isna().any():
+        return MarkReading(0.0, "")
+    ahead = -float(np.average(early["together"], weights=early["n"]))
+    return MarkReading(
+        ahead,
+        f"behind each of the first {_FIRST_UPDATES} updates it is beyond the trainer, the way of the next update "
+        f"(correlation {number(ahead)})",
+        tuple(map(int, early["step"])),
         engine_columns(evidence),
     )

@@ -14,6 +14,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter.place import places
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
+from tests.cases.world import Shape, simulate, write
 from tests.making.runs import plain_step, write_run
 
 Array = NDArray[Any]
@@ -233,6 +234,21 @@ def test_a_mismatch_that_fades_is_of_another_context_or_of_older_weights(tmp_pat
     assert found.of_cause == "first_tokens_older" and "version labels" in found.sentence, found.sentence
     grown = made(tmp_path / "alike", lambda frame: np.minimum(frame["step"], 4) * 0.05)
     assert grown.of_cause not in ("other_context", "first_tokens_older"), grown.sentence
+
+
+@pytest.mark.parametrize(("columns", "prompts"), [("with reference", 0), ("all", 20), ("all", 0)])
+def test_a_sampler_with_twice_the_updates_is_told_from_one_with_half_of_them(
+    tmp_path: Path, columns: str, prompts: int
+) -> None:
+    """By the reference, by prompts that come again, or by the way that the first updates go."""
+    for strength in (2.0, 0.5):
+        log = simulate(
+            Shape(9001, steps=12, lag=0, drift=0.04, prompts=prompts),
+            sampler=lambda call, _, by=strength: call.served(by * call.policy.weights[call.version]),
+        )
+        (found, *_) = asked(open_run(write(log, tmp_path / f"{strength}", columns)), "mismatch_cause")
+        assert (found.of_cause == "updates_twice") == (strength > 1), found.sentence
+        assert "rounded" not in found.sentence, found.sentence
 
 
 @pytest.mark.parametrize("size", [0.0, 0.03, 0.3])
