@@ -18,6 +18,7 @@ from ratioscope.analysis.linter import (
     advantages,
     alignment,
     applied_loss,
+    batches,
     calibration,
     copies,
     credit,
@@ -45,7 +46,7 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 
 # Importing a module declares its checks.
 _MODULES = (
-    advantages, alignment, applied_loss, calibration, copies, credit, footers, identities, keys, masks,
+    advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys, masks,
     mismatch, noise_floor, reference, responses, selection, signatures, units, values,
 )  # fmt: skip
 

@@ -124,7 +124,7 @@ cause(
     reports=("SGLang #25790", "vLLM #54035"),
 )  # fmt: skip
 cause(
-    "updates_twice", Family.MISMATCH, "The sampler goes too far with the updates, as if they were applied twice",
+    "updates_twice", Family.MISMATCH, "The sampler goes too far, as if updates were applied twice",
     requires=(mismatch_starts_small, sampler_goes_further), refutes=_AT_A_PLACE,
     do="Apply an adapter once, merged into the base or beside it, and at the trainer's scale (alpha over rank).",
     reports=("miles #1087", "miles #1091"), explains=_TAILS,

@@ -273,7 +273,7 @@ def sampler_goes_further(evidence: LogEvidence) -> MarkReading | None:
         if paths is not None and abs(paths[1]) > _TOGETHER:
             return MarkReading(
                 paths[0],
-                f"it moved {number(1 + paths[0])} × as far from {since} as the trainer (correlation "
+                f"the sampler moved {number(1 + paths[0])} × as far from {since} as the trainer (correlation "
                 f"{number(paths[1])})",
                 evidence.all_steps,
                 engine_columns(evidence),
@@ -341,7 +341,7 @@ def _ahead_at_the_first_updates(evidence: LogEvidence) -> MarkReading | None:
     ahead = -float(np.average(early["together"], weights=early["n"]))
     return MarkReading(
         ahead,
-        f"behind each of the first {_FIRST_UPDATES} updates it is beyond the trainer, the way of the next update "
+        f"behind each of the first {_FIRST_UPDATES} updates the sampler is ahead, the way of the next update "
         f"(correlation {number(ahead)})",
         tuple(map(int, early["step"])),
         engine_columns(evidence),

@@ -39,6 +39,8 @@ class Batch:
     """Whether the log says who counts in the baseline."""
     flagged: bool = True
     """Whether responses at the length limit are marked as truncated."""
+    prompt: NDArray[np.int64] = field(default_factory=lambda: np.arange(N) // GROUP)
+    """Of the prompts of a step, all of which are new."""
 
 
 Fault = Callable[[Batch], None]
@@ -68,6 +70,7 @@ def steps_of(fault: Fault, seed: int) -> Iterator[Step]:
         ).with_tokens(token_id=None)  # fmt: skip
         columns: dict[str, Any] = {
             "seq_id": np.arange(N), "group_id": group, "n_tokens": batch.length.astype(np.int32),
+            "prompt_id": 100 * number + batch.prompt,
             "reward": batch.reward.astype(np.float32), "rank": batch.rank.astype(np.int32),
             "truncated": (batch.length == LONGEST) & batch.flagged,
             "finish_reason": ["tool_timeout" if each else "stop" for each in batch.failed],
@@ -116,6 +119,14 @@ def empty(batch: Batch) -> None:
 
 def half_of_the_ranks(batch: Batch) -> None:
     batch.rank = np.arange(N) % 4 * 2
+
+
+def ranks_of_the_same_prompts(batch: Batch) -> None:
+    batch.rank, batch.prompt = np.arange(N) // (2 * GROUP), np.arange(N) // GROUP % 2
+
+
+def some_prompts_on_two_ranks(batch: Batch) -> None:
+    batch.rank, batch.prompt = np.arange(N) // (2 * GROUP), np.arange(N) // GROUP % 5
 
 
 def not_flagged(batch: Batch) -> None:
@@ -199,6 +210,7 @@ FAULTS = {
         Case(judge_failed, ("failures_scored",), "(judge)"),
         Case(stated_in_the_baseline, ("chosen_by_reward", "in_the_baseline_only"), "mean reward", Severity.NOTICE),
         Case(stated_outside_of_the_baseline, ("chosen_by_reward",), "mean reward", Severity.NOTICE),
+        Case(ranks_of_the_same_prompts, ("loader_not_sharded",), "4 ranks have one set of 2"),
         Case(half_of_the_ranks, ("ranks_missing",), "1, 3 and 5"),
     )
 }
@@ -218,7 +230,10 @@ def test_a_selection_is_named(tmp_path: Path, case: Case) -> None:
     assert case.words in named.sentence + named.why and named.severity is case.severity
 
 
-@in_one_loop("fault", {fault.__name__: fault for fault in (nothing, few_long, failed_as_others, short, unreadable)})
+NEAR_MISSES = (nothing, few_long, failed_as_others, short, unreadable, some_prompts_on_two_ranks)
+
+
+@in_one_loop("fault", {fault.__name__: fault for fault in NEAR_MISSES})
 def test_a_near_miss_is_not_named(tmp_path: Path, fault: Fault) -> None:
     for seed in range(2):
         found = remarks(tmp_path / f"{fault.__name__} {seed}", fault, seed)
