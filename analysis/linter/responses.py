@@ -103,19 +103,32 @@ def _whose_copies(evidence: LogEvidence, found: pd.DataFrame) -> str:
     return "Copies are of one rank: write each response once."
 
 
+def rows_of_steps(evidence: LogEvidence) -> pd.DataFrame:
+    """What tells the rows of one step from those of another: n, and sums of hashes over them, in the order of steps.
+
+    `sampled` is of what the sampler returned, and knows no number of a response; `current` of the policy's own pass.
+    """
+    return evidence.once(
+        "rows of steps",
+        lambda: evidence.frame(
+            """
+            select step, count(*) as n, sum(hash(seq_id, position, token_id)) as tokens,
+                sum(hash(seq_id, position, logp_behavior, logp_current)) as logps,
+                sum(hash(position, token_id, logp_behavior)) as sampled,
+                sum(hash(position, token_id, logp_current)) as current,
+                stddev_pop(logp_current) as spread, stddev_pop(logp_behavior) as sampled_spread
+            from token group by step order by step
+            """
+        ),
+    )
+
+
 def _again(evidence: LogEvidence) -> Finding | None:
     """Steps whose rows are those of an earlier step: the same tokens under the same policy.
 
     A batch that is used for several updates has another current policy in each.
     """
-    sums = evidence.frame(
-        """
-        select step, count(*) as n, sum(hash(seq_id, position, token_id)) as tokens,
-            sum(hash(seq_id, position, logp_behavior, logp_current)) as logps,
-            stddev_pop(logp_current) as spread, sum((advantage <> 0)::int) as signal
-        from token group by step order by step
-        """
-    )
+    sums = rows_of_steps(evidence)
     sums = sums[(sums["n"] >= _FEWEST_ROWS) & (sums["spread"] > 0)]
     same = sums[sums.duplicated(["n", "tokens", "logps"])]
     if same.empty:
