@@ -26,6 +26,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
     advantage_drifts_by_turn,
     advantage_ends_early,
     advantage_in_last_turn_only,
+    advantage_lost_behind_a_tool,
     credit_as_long_as_last_turn,
 )
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
@@ -170,6 +171,12 @@ cause(
     "credit_drifts", F.CREDIT, "The advantage depends on the turn, whatever the response earned",
     requires=(advantage_drifts_by_turn,), do="Add the reward of a response once, not once more for each turn.",
     explains=("advantages",), reports=("verl #6376", "SkyRL #1492", "slime #1370"),
+)  # fmt: skip
+cause(
+    "lost_behind_a_tool", F.CREDIT, "Responses that end with a tool's turn have no advantage, whatever they earned",
+    requires=(advantage_lost_behind_a_tool,),
+    do="Put the reward on the last sampled token, not on the last one; or say in dropped that they are left out.",
+    explains=("advantages", "zero_signal"), reports=("miles #1827",),
 )  # fmt: skip
 
 cause(

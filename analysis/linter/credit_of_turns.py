@@ -1,18 +1,30 @@
 """Marks of the tokens and turns of a response that its advantage reaches, and where it changes."""
 
+import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.logged import Need
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME, SOME, ZERO, responses_with_advantage
+from ratioscope.analysis.linter.credited import (
+    FEWEST_RESPONSES,
+    IN_GROUPS,
+    SAME,
+    SOME,
+    ZERO,
+    responses_with_advantage,
+    scored_responses,
+    within_group,
+)
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
 _FEW = 1 / 8
 """Of the positions: where parts of responses begin. Advantages that are discounted or of tokens change at more."""
 _MOST_NAMED = 3
+_TOOL, _FAILED = "tool|function", "error|fail|time.?out|abort|exception|crash"
+"""In reasons to finish: a tool has the last word, and it broke, which is a reason to learn nothing."""
 
 
 def _turns(evidence: LogEvidence) -> pd.DataFrame:
@@ -85,6 +97,53 @@ def advantage_ends_early(evidence: LogEvidence) -> MarkReading | None:
         f"in {percent(early.mean())} of the responses the last tokens, {percent(tokens)} of them, have no advantage",
         steps_with(found.groupby("step").size()), ("advantage",), first_of(found),
     )  # fmt: skip
+
+
+@mark(needs=(*IN_GROUPS, ("sequences.finish_reason", "sequences.n_tool_calls")), limit=0.8)
+def advantage_lost_behind_a_tool(evidence: LogEvidence) -> MarkReading | None:
+    """The advantage is 0 in responses that end with a tool's turn and not in the others, where rewards differ."""
+    rows = scored_responses(evidence)
+    rows = rows.head(0) if evidence.spreads_groups else rows[rows["grouped"]]
+    rows = rows[within_group(rows, "reward").abs() > SAME]
+    if len(rows) < 2 * FEWEST_RESPONSES:
+        return None
+    zero = rows["advantage"].abs() <= ZERO * float(rows["advantage"].abs().mean())
+    if zero.sum() < FEWEST_RESPONSES:
+        return MarkReading(0.0, "")
+    rows = rows.assign(zero=zero).merge(_endings(evidence), on=["step", "seq_id"])
+    best = MarkReading(0.0, "")
+    for column in ("by_reason", "by_calls"):
+        known = rows[rows[column].notna() & ~rows["cut_off"]]
+        ends = known[column].astype(bool)
+        if min(ends.sum(), (~ends).sum()) < FEWEST_RESPONSES:
+            continue
+        there, elsewhere = float(known["zero"][ends].mean()), float(known["zero"][~ends].mean())
+        if there - elsewhere > best.value:
+            found = known[ends & known["zero"]]
+            best = MarkReading(
+                there - elsewhere,
+                f"it is 0 in {percent(there)} of these {ends.sum():,}, in {percent(elsewhere)} of the others",
+                steps_with(found.groupby("step").size()), ("advantage",), first_of(found),
+            )  # fmt: skip
+    return best
+
+
+def _endings(evidence: LogEvidence) -> pd.DataFrame:
+    """Which responses a tool ended, by each column that tells: by_reason, by_calls; and which were cut off."""
+    rows = evidence.frame(
+        """
+        select step, seq_id, lower(finish_reason) as reason, n_tool_calls::double as calls, n_turns::double as turns,
+            coalesce(truncated, false) or coalesce(finish_reason = 'length', false) as cut_off
+        from sequence
+        """
+    )
+    reason = rows["reason"].astype(object)
+    tool = reason.str.contains(_TOOL, na=False) & ~reason.str.contains(_FAILED, na=False)
+    rows["by_reason"] = tool.astype(object).where(reason.notna())
+    # Who calls a tool in each message calls one in the last.
+    counted = np.isfinite(rows["calls"]) & (rows["turns"] > 0)
+    rows["by_calls"] = (rows["calls"] >= rows["turns"]).astype(object).where(counted)
+    return rows
 
 
 @mark(needs=(("advantage",), ("position",)), limit=0.9)

@@ -37,6 +37,7 @@ class Batch:
     """Advantages of tokens, of (advantage, turn, position, tokens in the last turn), each by token."""
     missing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(N, dtype=bool))
     """Responses that are not logged."""
+    finish: list[str] = field(default_factory=list)
     reference: Floats | None = None
     """KL to the reference of each response, nats a token."""
 
@@ -86,6 +87,8 @@ def _step(batch: Batch) -> Step:
     reward = batch.reward if batch.logged is None else batch.logged
     step.sequences.update({"reward": reward.astype(np.float32), "prompt_id": batch.prompt + 100 * batch.number})
     step.sequences.update({name: values.astype(np.float32) for name, values in batch.parts.items()})
+    if batch.finish:
+        step.sequences["finish_reason"] = batch.finish
     step.scalars.update(batch.scalars)
     return step.rows(~batch.missing[response], ~batch.missing)
 
@@ -319,3 +322,23 @@ def turn_rewards(batch: Batch) -> None:
     own = batch.rng.standard_normal((N, 5))
     of = np.repeat(np.arange(N), batch.length)
     batch.of_token = lambda advantage, turn, position, in_last: advantage + own[of, turn]
+
+
+def lost_behind_a_tool(batch: Batch) -> None:
+    """The reward of those that a tool ended stands on a token that is no sampled one."""
+    tool = ended_by_a_tool(batch)
+    batch.advantage = np.where(tool, 0.0, batch.advantage)
+
+
+def ended_by_a_tool(batch: Batch) -> NDArray[np.bool_]:
+    """Some end with a tool's turn, and have their advantage."""
+    tool = batch.rng.random(N) < 0.25
+    batch.finish = ["tool_calls" if each else "end_turn" for each in tool]
+    return tool
+
+
+def cut_off_without_credit(batch: Batch) -> None:
+    """Those at the limit have none, as a filter of overlong responses makes it: legitimate."""
+    cut = batch.rng.random(N) < 0.25
+    batch.finish = ["length" if each else "end_turn" for each in cut]
+    batch.advantage = np.where(cut, 0.0, batch.advantage)

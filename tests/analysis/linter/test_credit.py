@@ -59,6 +59,7 @@ FAULTS = {
         Case(credited.last_turn_only, "last_turn_only", "before the last one"),
         Case(credited.by_overlap, "credit_ends_early", "last tokens"),
         Case(credited.drifting, "credit_drifts", "between turns"),
+        Case(credited.lost_behind_a_tool, "lost_behind_a_tool", "it is 0 in 100% of these"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
@@ -79,6 +80,8 @@ CONTROLS = {
         credited.incomplete,
         credited.discounted_by_turn,
         credited.with_a_value_function,
+        credited.ended_by_a_tool,
+        credited.cut_off_without_credit,
     )
 }
 
