@@ -32,6 +32,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
+from ratioscope.analysis.linter.reward_order import reward_of_another_length
 from ratioscope.analysis.linter.reward_parts import (
     advantage_of_other_weights,
     responses_differ_while_away,
@@ -115,6 +116,12 @@ cause(
     requires=(advantage_unlike_the_reward, advantage_of_another_row), supports={advantage_of_the_neighbour: 0.5},
     refutes=_STATED, do="Reorder advantages, rewards and responses together where a batch is resampled or split.",
     severity=Severity.CRITICAL, explains=("advantages",), reports=("verl #7956",),
+)  # fmt: skip
+cause(
+    "rewards_of_other_responses", F.CREDIT, "Rewards belong to other responses",
+    requires=(reward_of_another_length,),
+    do="Reorder rewards with their responses wherever a batch is sorted by length or balanced over ranks.",
+    explains=("advantages",), reports=("verl #2185",),
 )  # fmt: skip
 cause(
     "kl_in_advantage", F.CREDIT, "A KL penalty is in the advantage and not in the logged reward",

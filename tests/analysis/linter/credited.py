@@ -342,3 +342,22 @@ def cut_off_without_credit(batch: Batch) -> None:
     cut = batch.rng.random(N) < 0.25
     batch.finish = ["length" if each else "end_turn" for each in cut]
     batch.advantage = np.where(cut, 0.0, batch.advantage)
+
+
+def in_another_order(batch: Batch) -> None:
+    """Responses were sorted by their length, and rewards were not."""
+    mildly_penalised(batch)
+    order = np.argsort(batch.length, kind="stable")
+    moved = np.empty(N, dtype=np.int64)
+    moved[order] = np.arange(N)
+    batch.parts = {name: values[moved] for name, values in batch.parts.items()}
+    batch.reward = batch.reward[moved]
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def of_another_count(batch: Batch) -> None:
+    """A length term that counts other signs than the tokens that are logged."""
+    mildly_penalised(batch)
+    batch.parts["reward_length"] = -0.01 * (batch.length + batch.rng.normal(0, 2.0, N))
+    batch.reward = batch.parts["reward_task"] + batch.parts["reward_length"]
+    batch.advantage = normalised(batch.reward, batch.group)

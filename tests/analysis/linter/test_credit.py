@@ -60,6 +60,7 @@ FAULTS = {
         Case(credited.by_overlap, "credit_ends_early", "last tokens"),
         Case(credited.drifting, "credit_drifts", "between turns"),
         Case(credited.lost_behind_a_tool, "lost_behind_a_tool", "it is 0 in 100% of these"),
+        Case(credited.in_another_order, "rewards_of_other_responses", "reward_length fits the length in"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
@@ -82,6 +83,7 @@ CONTROLS = {
         credited.with_a_value_function,
         credited.ended_by_a_tool,
         credited.cut_off_without_credit,
+        credited.of_another_count,
     )
 }
 
