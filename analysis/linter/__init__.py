@@ -25,6 +25,7 @@ from ratioscope.analysis.linter import (
     footers,
     identities,
     keys,
+    limits_of_length,
     masks,
     mismatch,
     noise_floor,
@@ -44,10 +45,10 @@ from ratioscope.analysis.runs.store import Run
 
 __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_json", "remarks_text", "rest_of"]
 
-# Importing a module declares its checks.
+# Importing a module declares its checks and causes.
 _MODULES = (
-    advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys, masks,
-    mismatch, noise_floor, reference, responses, selection, signatures, units, values,
+    advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys,
+    limits_of_length, masks, mismatch, noise_floor, reference, responses, selection, signatures, units, values,
 )  # fmt: skip
 
 
