@@ -17,6 +17,12 @@ _LONG = 32
 _BESIDE = 5
 """Lengths before a limit, at which together fewer responses end than at it."""
 _FEWEST_STEPS = 3
+_SEVERAL = 2
+"""Turns of one token at the end of a response: a single one may be an answer."""
+_SOME = 0.05
+"""Of the turns before them: where so many have one token, that is how the policy answers."""
+_CLEARLY = 4.0
+"""Standard errors by which mean rewards must differ."""
 _VERSIONS: tuple[Need, ...] = (
     ("sequences.n_tokens",), ("sequences.behavior_version_min",), ("sequences.behavior_version_max",),
 )  # fmt: skip
@@ -102,9 +108,93 @@ def cut_off_a_budget_after_the_switch(evidence: LogEvidence) -> MarkReading | No
     )  # fmt: skip
 
 
+def _tails(evidence: LogEvidence) -> pd.DataFrame:
+    """One row for each response with turns: step, seq_id, tail (turns of one token at its end), inside (such turns
+    before them), turns, context (tokens before the tail, the prompt's included where they are logged), reward, ends
+    (whether it ends with several such turns and is not flagged as cut off)."""
+
+    def made() -> pd.DataFrame:
+        rows = evidence.frame(
+            """
+            with of as (select step, seq_id, turn, count(*) as n from token where turn is not null group by all),
+            told as (
+                select step, seq_id, turn, n, coalesce(max(turn) filter (n > 1) over (partition by step, seq_id), -1)
+                    as last_long
+                from of
+            ),
+            response as (
+                select step, seq_id, count(*) as turns, count(*) filter (turn > last_long) as tail,
+                    count(*) filter (n = 1 and turn < last_long) as inside,
+                    coalesce(sum(n) filter (turn <= last_long), 0)::double as written
+                from told group by step, seq_id
+            )
+            select response.*, s.reward::double as reward, written + coalesce(s.prompt_tokens, 0) as context,
+                coalesce(s.truncated, false) or coalesce(s.finish_reason = 'length', false) as cut_off
+            from response join sequence as s using (step, seq_id) where s.dropped is null order by step, seq_id
+            """
+        )
+        return rows.assign(ends=(rows["tail"] >= _SEVERAL) & (rows["tail"] < rows["turns"]) & ~rows["cut_off"])
+
+    return evidence.once("responses with their last turns of one token", made)
+
+
+@mark(needs=(("turn",), ("sequences.truncated", "sequences.finish_reason")), limit=0.02)
+def turns_of_one_token_at_the_end(evidence: LogEvidence) -> MarkReading | None:
+    """Responses end with several turns of one token, which are rare before, and are not flagged as cut off."""
+    rows = _tails(evidence)
+    if len(rows) < _FEWEST:
+        return None
+    ends = rows["ends"]
+    if ends.sum() < _FEWEST or rows["inside"].sum() > _SOME * rows["turns"].sum():
+        return MarkReading(0.0, "")
+    share, found = float(ends.mean()), rows[ends]
+    return MarkReading(
+        share,
+        f"{percent(share)} of the responses end with several such turns ({found['tail'].median():.0f} in the median)",
+        steps_with(found.groupby("step").size()), ("turn", "truncated"), first_of(found),
+    )  # fmt: skip
+
+
+@mark(needs=(("turn",),), limit=0.7)
+def context_is_full_before_them(evidence: LogEvidence) -> MarkReading | None:
+    """Where the turns of one token begin, responses are longer, prompt included, than others are at their end."""
+    rows = _tails(evidence)
+    ends = rows["ends"]
+    if min(ends.sum(), (~ends).sum()) < _FEWEST:
+        return None
+    least = float(rows.loc[ends, "context"].quantile(0.1))
+    shorter = float((rows.loc[~ends, "context"] < least).mean())
+    return MarkReading(
+        shorter,
+        f"they begin behind {number(least)} tokens or more, which {percent(shorter)} of the others do not reach",
+    )
+
+
+@mark(needs=(("turn",), ("sequences.reward",)), limit=0.0)
+def they_earn_less(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that end with turns of one token earn less than the others, beyond the noise of both means."""
+    rows = _tails(evidence)
+    rows = rows[np.isfinite(rows["reward"])]
+    of, others = rows.loc[rows["ends"], "reward"], rows.loc[~rows["ends"], "reward"]
+    if min(len(of), len(others)) < _FEWEST:
+        return None
+    error = float(of.var() / len(of) + others.var() / len(others)) ** 0.5
+    less = float(others.mean() - of.mean())
+    return MarkReading(
+        less if less > _CLEARLY * error else 0.0,
+        f"they earn {number(float(of.mean()))}, the others {number(float(others.mean()))}", (), ("reward",),
+    )  # fmt: skip
+
+
 cause(
     "budget_given_again", F.SELECTION, "Responses that were resumed get the whole length limit again",
     requires=(longer_than_one_version,), supports={cut_off_a_budget_after_the_switch: 1.0},
     do="Give a response that goes on what is left: the limit less the tokens that it has.",
     reports=("slime #2260", "slime #2122", "verl #7207"), columns=("n_tokens",),
+)  # fmt: skip
+cause(
+    "turns_in_a_full_context", F.SELECTION, "In a full context turns go on with one token each, unflagged",
+    requires=(turns_of_one_token_at_the_end, context_is_full_before_them), supports={they_earn_less: 1.0},
+    do="End a response where its context is full, mark it as truncated, and score it as one that was cut off.",
+    reports=("Trinity #608",), columns=("truncated", "turn"),
 )  # fmt: skip
