@@ -18,13 +18,14 @@ from ratioscope.analysis.linter.credited import (
     within_group,
 )
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.selection import FAILED_REASON
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
 _FEW = 1 / 8
 """Of the positions: where parts of responses begin. Advantages that are discounted or of tokens change at more."""
 _MOST_NAMED = 3
-_TOOL, _FAILED = "tool|function", "error|fail|time.?out|abort|exception|crash"
-"""In reasons to finish: a tool has the last word, and it broke, which is a reason to learn nothing."""
+_TOOL = "tool|function"
+"""In reasons to finish: a tool has the last word. If it broke, that is a reason to learn nothing."""
 
 
 def _turns(evidence: LogEvidence) -> pd.DataFrame:
@@ -138,7 +139,7 @@ def _endings(evidence: LogEvidence) -> pd.DataFrame:
         """
     )
     reason = rows["reason"].astype(object)
-    tool = reason.str.contains(_TOOL, na=False) & ~reason.str.contains(_FAILED, na=False)
+    tool = reason.str.contains(_TOOL, na=False) & ~reason.str.contains(FAILED_REASON, na=False)
     rows["by_reason"] = tool.astype(object).where(reason.notna())
     # Who calls a tool in each message calls one in the last.
     counted = np.isfinite(rows["calls"]) & (rows["turns"] > 0)

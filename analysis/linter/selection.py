@@ -33,7 +33,7 @@ _FEWEST_CUT, _LONG = 20, 32
 """Responses at one longest length, and tokens of it, from which on a limit is looked for."""
 _TIMES_BESIDE = 5
 """How often as many responses must end at the limit as at each of the lengths before it."""
-_FAILED = "error|fail|time.?out|abort|exception|crash"
+FAILED_REASON = "error|fail|time.?out|abort|exception|crash"
 """Reasons to finish that are not the policy's doing."""
 _TOO_LONG = "overlong|truncat|length limit|max_length"
 """In the reasons of what is left out because it did not end."""
@@ -325,7 +325,7 @@ def cut_off_without_a_flag(evidence: LogEvidence) -> MarkReading | None:
 
 def _is_failure(kind: str) -> bool:
     """Whether a response that ended so was ended by something else than the policy."""
-    return kind in _OUTSIDE or re.search(_FAILED, kind, re.IGNORECASE) is not None
+    return kind in _OUTSIDE or re.search(FAILED_REASON, kind, re.IGNORECASE) is not None
 
 
 @mark(needs=(("sequences.finish_reason", "sequences.failure"), ("sequences.reward",), ("advantage",)), limit=0.02)

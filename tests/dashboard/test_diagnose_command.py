@@ -144,7 +144,7 @@ def test_thresholds_are_explained(ratioscope: Ratioscope) -> None:
 
 def test_on_a_terminal_lines_are_wrapped_below_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
-        "✓ Log         Trusted. 32 of 34 checks ran, none failed.\n\nwarning   "
+        "✓ Log         Trusted. 32 of 35 checks ran, none failed.\n\nwarning   "
         + "word " * 40
         + "end.\n          Why: "
         + "so " * 40
