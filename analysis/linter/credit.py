@@ -28,6 +28,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
     advantage_in_last_turn_only,
     advantage_lost_behind_a_tool,
     credit_as_long_as_last_turn,
+    reward_lost_behind_a_tool,
 )
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -184,6 +185,12 @@ cause(
     requires=(advantage_lost_behind_a_tool,),
     do="Put the reward on the last sampled token, not on the last one; or say in dropped that they are left out.",
     explains=("advantages", "zero_signal"), reports=("miles #1827",),
+)  # fmt: skip
+cause(
+    "unrewarded_behind_a_tool", F.CREDIT, "Responses that end with a tool's turn count as if they had earned 0",
+    requires=(reward_lost_behind_a_tool,), refutes=(advantage_lost_behind_a_tool,),
+    do="Put the reward on the last sampled token of a response: that of a tool's answer is outside of the mask.",
+    explains=("advantages",), reports=("miles #1827",),
 )  # fmt: skip
 
 cause(

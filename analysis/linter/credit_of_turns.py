@@ -13,6 +13,8 @@ from ratioscope.analysis.linter.credited import (
     SAME,
     SOME,
     ZERO,
+    explained_by,
+    formulas_of,
     responses_with_advantage,
     scored_responses,
     within_group,
@@ -123,28 +125,61 @@ def advantage_lost_behind_a_tool(evidence: LogEvidence) -> MarkReading | None:
             found = known[ends & known["zero"]]
             best = MarkReading(
                 there - elsewhere,
-                f"it is 0 in {percent(there)} of these {ends.sum():,}, in {percent(elsewhere)} of the others",
+                f"it is 0 in {percent(there)} of {ends.sum():,}, in {percent(elsewhere)} of others",
                 steps_with(found.groupby("step").size()), ("advantage",), first_of(found),
+            )  # fmt: skip
+    return best
+
+
+@mark(needs=(*IN_GROUPS, ("sequences.finish_reason", "sequences.n_tool_calls")), limit=0.3)
+def reward_lost_behind_a_tool(evidence: LogEvidence) -> MarkReading | None:
+    """Advantages are what rewards give where those of responses that end with a tool's turn are taken as 0."""
+    rows = scored_responses(evidence)
+    rows = rows.head(0) if evidence.spreads_groups else rows[rows["grouped"]]
+    if len(rows) < 2 * FEWEST_RESPONSES:
+        return None
+    own = max(explained_by(rows, formulas_of(rows)))
+    if not own < 1 - SOME:
+        return MarkReading(0.0, "")
+    rows = rows.merge(_endings(evidence), on=["step", "seq_id"])
+    best = MarkReading(0.0, "")
+    for column in ("by_reason", "by_calls"):
+        ends = rows[column].fillna(False).astype(bool) & ~rows["cut_off"]
+        lost = ends & (rows["reward"].abs() > SAME)
+        if min(lost.sum(), (~ends).sum()) < FEWEST_RESPONSES:
+            continue
+        without = max(explained_by(rows, formulas_of(rows.assign(reward=rows["reward"].where(~ends, 0.0)))))
+        if without > 1 - SOME and without - own > best.value:
+            best = MarkReading(
+                without - own,
+                f"{percent(without)} of the advantages are what rewards then give, {percent(own)} otherwise",
+                steps_with(rows[lost].groupby("step").size()), ("advantage",), first_of(rows[lost]),
             )  # fmt: skip
     return best
 
 
 def _endings(evidence: LogEvidence) -> pd.DataFrame:
     """Which responses a tool ended, by each column that tells: by_reason, by_calls; and which were cut off."""
-    rows = evidence.frame(
-        """
-        select step, seq_id, lower(finish_reason) as reason, n_tool_calls::double as calls, n_turns::double as turns,
-            coalesce(truncated, false) or coalesce(finish_reason = 'length', false) as cut_off
-        from sequence
-        """
-    )
-    reason = rows["reason"].astype(object)
-    tool = reason.str.contains(_TOOL, na=False) & ~reason.str.contains(FAILED_REASON, na=False)
-    rows["by_reason"] = tool.astype(object).where(reason.notna())
-    # Who calls a tool in each message calls one in the last.
-    counted = np.isfinite(rows["calls"]) & (rows["turns"] > 0)
-    rows["by_calls"] = (rows["calls"] >= rows["turns"]).astype(object).where(counted)
-    return rows
+
+    def made() -> pd.DataFrame:
+        rows = evidence.frame(
+            """
+            select step, seq_id, lower(finish_reason) as reason, n_tool_calls::double as calls,
+                n_turns::double as turns,
+                coalesce(truncated, false) or coalesce(finish_reason = 'length', false) as cut_off
+            from sequence
+            """
+        )
+        reason = rows["reason"].astype(object)
+        tool = reason.str.contains(_TOOL, na=False) & ~reason.str.contains(FAILED_REASON, na=False)
+        # Who calls a tool in each message calls one in the last.
+        counted = np.isfinite(rows["calls"]) & (rows["turns"] > 0)
+        return rows.assign(
+            by_reason=tool.astype(object).where(reason.notna()),
+            by_calls=(rows["calls"] >= rows["turns"]).astype(object).where(counted),
+        )
+
+    return evidence.once("how responses end", made)
 
 
 @mark(needs=(("advantage",), ("position",)), limit=0.9)

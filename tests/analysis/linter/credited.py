@@ -330,6 +330,12 @@ def lost_behind_a_tool(batch: Batch) -> None:
     batch.advantage = np.where(tool, 0.0, batch.advantage)
 
 
+def unrewarded_behind_a_tool(batch: Batch) -> None:
+    """The mask takes the reward away before groups are compared."""
+    tool = ended_by_a_tool(batch)
+    batch.advantage = normalised(np.where(tool, 0.0, batch.reward), batch.group)
+
+
 def ended_by_a_tool(batch: Batch) -> NDArray[np.bool_]:
     """Some end with a tool's turn, and have their advantage."""
     tool = batch.rng.random(N) < 0.25

@@ -59,7 +59,8 @@ FAULTS = {
         Case(credited.last_turn_only, "last_turn_only", "before the last one"),
         Case(credited.by_overlap, "credit_ends_early", "last tokens"),
         Case(credited.drifting, "credit_drifts", "between turns"),
-        Case(credited.lost_behind_a_tool, "lost_behind_a_tool", "it is 0 in 100% of these"),
+        Case(credited.lost_behind_a_tool, "lost_behind_a_tool", "it is 0 in 100% of 198"),
+        Case(credited.unrewarded_behind_a_tool, "unrewarded_behind_a_tool", "as if they had earned 0"),
         Case(credited.in_another_order, "rewards_of_other_responses", "reward_length fits the length in"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
