@@ -20,9 +20,10 @@ _FEWEST_VALUES = 8
 _SAME_VALUE = 4e-3
 """Of a part's range: how far two values may be apart by rounding (bfloat16) and by the line between two lengths."""
 _FOLLOWS = 0.5
-"""Rank correlation with the own length, inside of steps: a part that is the length and some noise has more."""
+"""Rank correlation with their length, inside of steps: a part that is the length and some noise has more."""
 _ALL, _BY_CHANCE = 0.95, 0.2
-"""Sorted pairs on the function; and of those off it with the lengths of the step before, how many may be with the own.
+"""Share of the sorted pairs that are on the function; and of the others, against how many are off it with lengths of
+the step before.
 
 In large steps sorted values of any two columns are nearly a function of each other, and of another step's as well.
 """
