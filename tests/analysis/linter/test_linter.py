@@ -271,7 +271,7 @@ def test_what_is_not_logged_is_not_checked(tmp_path: Path) -> None:
     unchecked = {remark.rule for remark in remarks if remark.outcome is Outcome.NOT_CHECKED}
     assert unchecked == {
         "advantages", "applied_loss", "copied_columns", "drawn_as_logged", "entropy_agrees", "masks", "mean_ratio",
-        "mismatch_cause", "prompts",
+        "mismatch_cause", "prompts", "reference",
         "recomputed", "response_mask", "selection", "shifted", "swapped", "temperature", "truncated_support",
     }  # fmt: skip
 
