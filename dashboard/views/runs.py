@@ -14,7 +14,7 @@ from ratioscope.analysis.runs.store import Listed, discover
 from ratioscope.dashboard import state
 from ratioscope.dashboard.annotations import (
     LONGEST_NOTE,
-    Annotation,
+    annotation_of,
     read_annotations,
     split_tags,
     write_annotation,
@@ -313,15 +313,16 @@ def _about(one: RunLine) -> None:
             )
             text = st.text_area("Note", own.text, key=f"note-{place}", height=100, max_chars=LONGEST_NOTE)
             saved = st.form_submit_button("Save", icon=":material/save:")
-            kept = "Saved" if own != Annotation() else "Kept"
+            kept = "Saved" if own.tags or own.text else "Kept"
             st.caption(f"{kept} in your own files; nothing is written into the run.")
         if saved:
-            _save(one.run, replace(own, tags=split_tags(tags), text=text))
+            _save(one.run, split_tags(tags), text)
 
 
-def _save(run: Listed, annotation: Annotation) -> None:
+def _save(run: Listed, tags: tuple[str, ...], text: str) -> None:
     try:
-        write_annotation(run.folder, annotation)
+        # Read again: notes on steps may have come since the list was drawn.
+        write_annotation(run.folder, replace(annotation_of(run.folder), tags=tags, text=text))
     except OSError as error:
         st.error("The note could not be saved.", icon=":material/error:")
         st.text(safe(error))

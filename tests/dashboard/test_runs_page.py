@@ -19,7 +19,13 @@ from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.runs.store import discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import annotations
-from ratioscope.dashboard.annotations import Annotation, read_annotations, split_tags, write_annotation
+from ratioscope.dashboard.annotations import (
+    Annotation,
+    annotation_of,
+    read_annotations,
+    split_tags,
+    write_annotation,
+)
 from ratioscope.dashboard.components.run_list import NOT_READ
 from ratioscope.dashboard.formats import metric_label, metric_value
 from ratioscope.dashboard.roots import serve_from
@@ -242,11 +248,15 @@ def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, 
     at = AppTest.from_function(_runs_page, default_timeout=60)
     at = _select(at, "mine")
     assert "their note" in sentences(at)
+    assert "Kept in your own files" in sentences(at)
+    write_annotation(fresh / "mine", Annotation().pinned(1, "here"))  # in another tab, after this list was drawn
     at.text_input[-1].set_value("good, seed 3, good")
     at.text_area[0].set_value("look at step 12\nagain")
     next(button for button in at.button if button.label == "Save").click()
     at.run()
     assert not at.exception
+    assert "Saved in your own files" in sentences(at)
+    assert annotation_of(fresh / "mine").pins == ((1, "here"),)
     assert list(runs_table(at)["mine"]["Tags"]) == ["theirs", "good", "seed 3"]
     again = visit("runs", tag="good")
     assert set(runs_table(again)) == {"mine"}
@@ -260,6 +270,12 @@ def _runs_page() -> None:
     from ratioscope.dashboard import app
 
     app.main(default="runs")
+
+
+def test_only_a_note_on_a_step_is_no_note_on_the_run(fresh: Path) -> None:
+    write_annotation(fresh / "mine", Annotation().pinned(1, "here"))
+    at = _select(AppTest.from_function(_runs_page, default_timeout=60), "mine")
+    assert "Kept in your own files" in sentences(at)
 
 
 def test_hostile_notes_are_shown_and_never_interpreted(fresh: Path) -> None:
