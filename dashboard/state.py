@@ -2,7 +2,10 @@
 
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from threading import Lock, Thread
+from typing import NamedTuple, Self
 
 import streamlit as st
 
@@ -57,6 +60,26 @@ def runs() -> dict[str, Listed]:
     return {run.run_id: run for run in listed_runs(tuple(map(str, shelves())))}
 
 
+class Drawn(NamedTuple):
+    """Which state of a run a page shows. What goes on while the page stays open holds this, and not the state: of a
+    live run each viewer would otherwise keep one of tens of megabytes."""
+
+    run_id: str
+    folder: Path
+    limits: Limits
+    signature: str
+    last_step: int
+    logged: datetime | None
+    """When its last step was; None: the log has no times."""
+
+    @classmethod
+    def of(cls, opened: Opened) -> Self:
+        summary, run = opened.summary, opened.run
+        times = summary.steps.get("wall_time")
+        logged = times.iloc[-1].to_pydatetime().astimezone(UTC) if times is not None and len(times) else None
+        return cls(opened.run_id, run.folder, opened.limits, run.signature, summary.last_step, logged)
+
+
 class _Shared:
     """A run as all sessions see it. Of one that is written, each would otherwise ask for a state of its own, and with
     some viewers the server would do nothing but summarise and judge."""
@@ -86,12 +109,15 @@ class _Shared:
                 known = self._read()
             return known
 
-    def has_news(self, shown: Opened) -> bool:
-        """Whether who sees this state could have another one. Where there is one to be read, it is read beside, which
-        takes seconds: a page that is followed does not wait for it."""
-        if shown is self._opened and self._is_due(shown) and self._lock.acquire(blocking=False):
+    def has_news(self, shown: str) -> bool:
+        """Whether who sees the state of this signature could have another one. Where there is one to be read, it is
+        read beside, which takes seconds: a page that is followed does not wait for it."""
+        known = self._opened
+        if known is None or known.run.signature != shown:
+            return True
+        if self._is_due(known) and self._lock.acquire(blocking=False):
             Thread(target=self._read_beside, name="reading", daemon=True).start()
-        return shown is not self._opened
+        return False
 
     def _is_due(self, known: Opened) -> bool:
         """Whether there is a later state to be read, at everybody's pace."""
@@ -135,9 +161,9 @@ def open_listed(listed: Listed) -> Opened:
     return opened
 
 
-def has_news(opened: Opened) -> bool:
+def has_news(drawn: Drawn) -> bool:
     """Whether `open_listed` would give another state than this one."""
-    return _shared(opened.run_id, str(opened.run.folder), opened.limits).has_news(opened)
+    return _shared(drawn.run_id, str(drawn.folder), drawn.limits).has_news(drawn.signature)
 
 
 def chosen_ids() -> list[str]:

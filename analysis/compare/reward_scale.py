@@ -4,9 +4,11 @@ A log does not state its reward. What it shows is the names of the reward's part
 wrong the few values that occur: 0 and 1 are not -1 and 1.
 """
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
+from weakref import ref
 
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.relations import relations
@@ -51,23 +53,19 @@ def reward_scale(run: Run) -> RewardScale:
         RatioscopeError: a file that was there at opening cannot be read any more.
     """
     files = run.files.get(SEQUENCES.name, ())
-    return (
-        _scale(_Files(run, tuple(file.identity for file in files))) if files else RewardScale(frozenset(), frozenset())
-    )
+    if not files:
+        return RewardScale(frozenset(), frozenset())
+    digest = hashlib.sha256("\n".join(file.identity for file in files).encode(errors="surrogatepass"))
+    return _scale(_Files(ref(run), digest.hexdigest()))
 
 
 @dataclass(frozen=True)
 class _Files:
     """A run by its files, which are all that is looked at."""
 
-    run: Run
-    identities: tuple[str, ...]
-
-    def __hash__(self) -> int:
-        return hash(self.identities)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Files) and self.identities == other.identities
+    run: ref[Run] = field(compare=False)
+    """Weak: of a run that is written what is remembered would keep all states in memory."""
+    digest: str
 
 
 _SCALE = f"""
@@ -78,7 +76,9 @@ _ENDS = "select min(reward), max(reward) from sequence where isfinite(reward)"
 
 @lru_cache(maxsize=256)
 def _scale(files: _Files) -> RewardScale:
-    with relations(files.run, tables=(SEQUENCES,)) as connection:
+    run = files.run()
+    assert run is not None  # the caller has it
+    with relations(run, tables=(SEQUENCES,)) as connection:
         names = connection.execute("select * from sequence limit 0").df().columns
         values = connection.execute(_SCALE).df()["reward"].tolist()
         ends = connection.execute(_ENDS).fetchone() if values else None

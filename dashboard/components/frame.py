@@ -206,7 +206,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
         if status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             session().follows = follow
-            _follow(opened, status, follow=follow)
+            _follow(state.Drawn.of(opened), status, follow=follow)
         _range_bar(opened)
         _lines(opened)
         view_tools(opened.run_id)
@@ -242,21 +242,20 @@ def _setting(run: Run) -> str:
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def _follow(opened: Opened, status: str, *, follow: bool) -> None:
+def _follow(drawn: state.Drawn, status: str, *, follow: bool) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts, and of the status in the list
     with the one that is drawn."""
     if follow and rested():
-        listed = state.runs().get(opened.run_id)
-        if state.has_news(opened) or (listed is not None and listed.status not in ("", status)):
+        listed = state.runs().get(drawn.run_id)
+        if state.has_news(drawn) or (listed is not None and listed.status not in ("", status)):
             st.rerun()
-    st.text(f"data up to step {opened.summary.last_step}, {_age(opened)} old")
+    st.text(f"data up to step {drawn.last_step}, {_age(drawn.logged)} old")
 
 
-def _age(opened: Opened) -> str:
-    times = opened.summary.steps.get("wall_time")
-    if times is None or not len(times):
+def _age(logged: datetime | None) -> str:
+    if logged is None:
         return "unknown"
-    seconds = (datetime.now(UTC) - times.iloc[-1].to_pydatetime().astimezone(UTC)).total_seconds()
+    seconds = (datetime.now(UTC) - logged).total_seconds()
     if seconds < 90:
         return f"{max(0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

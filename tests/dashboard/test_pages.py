@@ -1,5 +1,6 @@
 """Every page on every kind of run: it says what is the case and never raises."""
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from shutil import rmtree
 from subprocess import Popen
 from threading import Event
 from typing import Any
+from weakref import ref
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,7 +18,7 @@ from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.laboratory import EXPERIMENTS
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
@@ -199,8 +201,25 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
     assert str(at.metric[0].delta).endswith(f", last {metric_value('reward', float(step.sequences['reward'].mean()))}")
 
 
-def test_viewers_of_a_live_run_share_its_states(live: RunRecorder) -> None:
+@pytest.mark.parametrize("page", [*RUN_PAGES, "compare"])
+def test_a_page_lets_go_of_the_state_that_it_drew(live: RunRecorder, root: Path, page: str) -> None:
+    """A state of a long run takes tens of megabytes, and each viewer of a run that is written sees hundreds."""
+    write_run(root / "another", make_steps(5), algorithm={"name": "reinforce"}, schedule=SCHEDULE)
+    at = visit(page, run=["live-run", "another"] if page == "compare" else "live-run")
+    gc.collect()
+    drawn = [ref(one) for one in gc.get_objects() if isinstance(one, Run) and one.folder == live.folder]
+    assert drawn
+    for step in make_steps(7)[5:]:  # what is computed is kept for two states
+        live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+        live.flush()
+        at.run()
+    gc.collect()
+    assert not any(one() for one in drawn)
+
+
+def test_viewers_of_a_live_run_share_its_states(live: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has seen the latest one gets the next; the others get the latest, and nothing is read for them."""
+    monkeypatch.setattr(state, "_FRESH", math.inf)
     shared = state._Shared("live", str(live.folder), Limits())
     first = shared.get(seen="")
     step = make_steps(6)[5]
@@ -209,8 +228,8 @@ def test_viewers_of_a_live_run_share_its_states(live: RunRecorder) -> None:
     assert shared.get(seen="another") is first
     second = shared.get(seen=first.run.signature)
     assert (second.summary.last_step, shared.get(seen=first.run.signature)) == (5, second)
-    assert shared.has_news(first)
-    assert not shared.has_news(second)
+    assert shared.has_news(first.run.signature)
+    assert not shared.has_news(second.run.signature)
 
 
 def comes(condition: Callable[[], bool]) -> bool:
@@ -235,12 +254,12 @@ def test_who_follows_a_live_run_does_not_wait_for_its_next_state(
     step = make_steps(6)[5]
     live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
     live.flush()
-    assert not shared.has_news(first)
+    assert not shared.has_news(first.run.signature)
     assert shared.get(seen=first.run.signature) is first
     goes_on.set()
-    assert comes(lambda: shared.has_news(first))
+    assert comes(lambda: shared.has_news(first.run.signature))
     second = shared.get(seen=first.run.signature)
-    assert (second.summary.last_step, shared.has_news(second)) == (5, False)
+    assert (second.summary.last_step, shared.has_news(second.run.signature)) == (5, False)
 
 
 def test_why_the_next_state_cannot_be_read_is_said(live: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +273,7 @@ def test_why_the_next_state_cannot_be_read_is_said(live: RunRecorder, monkeypatc
         raise RatioscopeError("tokens: cannot be read any more.")
 
     monkeypatch.setattr(state, "open_folder", refuse)
-    assert comes(lambda: shared.has_news(first))
+    assert comes(lambda: shared.has_news(first.run.signature))
     with pytest.raises(RatioscopeError, match="cannot be read any more"):
         shared.get(seen=first.run.signature)
 
