@@ -31,7 +31,8 @@ REPOSITORIES = {
     "RL2": "ChenmienTan/RL2", "verl": "volcengine/verl", "Agent-R1": "AgentR1/Agent-R1",
     "R1-V": "StarsfieldAI/R1-V", "RL-Kernel": "RL-Align/RL-Kernel", "unsloth-zoo": "unslothai/unsloth-zoo",
     "verifiers": "PrimeIntellect-ai/verifiers",
-    "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
+    "agent-lightning": "microsoft/agent-lightning", "agentcore-rl-toolkit": "awslabs/agentcore-rl-toolkit",
+    "unsloth": "unslothai/unsloth", "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 
