@@ -112,7 +112,7 @@ def _leaders(found: Standing) -> list[str]:
     known = [group for group in found.ranked if isfinite(group.rows[0].value)]
     best = [f"{group.rows[0].name} ({_value(found.metric, group.rows[0].value)})" for group in known]
     if len(found.ranked) <= _MOST_LINES:
-        return [f"{best_word(found.metric)} {under(group.schedule)}: {leads}{_rivals(found, group)}."
+        return [f"{_leading(found, group)} {under(group.schedule)}: {leads}{_rivals(found, group)}."
                 for group, leads in zip(known, best, strict=True)]  # fmt: skip
     told = [f"{leads} {under(group.schedule)}" for group, leads in zip(known, best, strict=True)]
     for most in range(len(told), 0, -1):
@@ -122,6 +122,11 @@ def _leaders(found: Standing) -> list[str]:
         if len(sentence.split()) <= _MOST_WORDS:
             return [sentence]
     return [f"{best_word(found.metric)} of each schedule: below."]
+
+
+def _leading(found: Standing, group: SettingGroup) -> str:
+    """What the first of a group is called in a sentence: it is no winner where others are as good."""
+    return "No clear winner" if group.tied and best_word(found.metric) == "Best" else best_word(found.metric)
 
 
 def _rivals(found: Standing, group: SettingGroup) -> str:
@@ -214,7 +219,7 @@ def _fall(collapse: Collapse, metric: str) -> str:
     """From the best to the end; of another metric than the one that is compared, by its name."""
     what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
     levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
-    return f"{what}{' → '.join(levels)}, since step {collapse.since}"
+    return f"{what}{' → '.join(levels)}, so low since step {collapse.since}"
 
 
 def _caveat(found: Standing) -> str:
@@ -257,7 +262,7 @@ def _basis(found: Standing) -> str:
     known = [noise for noise in known if not noise.reason]
     if not known:
         return ""
-    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}"
+    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}, not over seeds"
 
 
 def _nothing_to_compare(found: Standing) -> str:

@@ -27,6 +27,8 @@ class Sibling:
     """The setting; text as in the logs."""
     here: str
     there: str
+    algorithm: str = ""
+    """The name of its algorithm, where a part of that is what differs."""
 
     @property
     def words(self) -> str:
@@ -90,9 +92,10 @@ def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manife
     else:
         return None
     of_part = keys if change.kind == "part" else []
+    name = str(there.algorithm.get("name", "")) if of_part else ""
     return Sibling(
         run_id, ", ".join(change.names), ", ".join(before) + _own(flat, other, of_part),
-        ", ".join(after) + _own(other, flat, of_part),
+        ", ".join(after) + _own(other, flat, of_part), name if name != here.algorithm.get("name") else "",
     )  # fmt: skip
 
 

@@ -194,7 +194,11 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     (leading, *_), others = causes[0], sum(map(len, causes)) - 1
     known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
     looked = len(of_family(Family.FALL)) - 1
-    fits = f"{others} of {looked} other causes fit{'s' * (others == 1)}, too" if others else "no other cause fits"
+    fits = (
+        f"{others} of {looked} other causes fit{'s' * (others == 1)}, too"
+        if others
+        else f"no other of {looked} causes fits"
+    )
     seen, needed = len(leading.speaking), len(leading.cause.requires)
     if needed < known != seen:  # the required ones are there, or it would not be named
         further = f", {seen - needed} of {known - needed} others" if seen > needed else ""
@@ -308,7 +312,7 @@ def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
     if fall.came_back:
         return []
     if evidence.values.index[0] in (fall.last_good, fall.best_step):  # no later step was better, beyond noise
-        return ["begin again"]
+        return ["restart from the beginning"]
     return [f"go back to step {fall.last_good}"]
 
 

@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.numbers import capital, half_width, level
 from ratioscope.catalogue import CATALOGUE
 
 
-@rule("reward_drop", order=108, page="overview", group=None, words="drop", outcome=True, cause=False, another_rule=True)
+@rule("reward_drop", order=108, page="overview", group=None, outcome=True, cause=False, another_rule=True)
 def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
     """The level is below its best by the share that counts as a fall, and no fall that lasts is made out yet."""
     drop = drop_of(evidence.summary, evidence.limits)

@@ -187,7 +187,7 @@ def what_to_set(
     if facts.verdict is EngineVerdict.DOES_NOT:
         if found and found.do:
             return f"Nothing. {found.do}"
-        return f"Nothing has to be set, though {settings} would remove it." if settings and not found else ""
+        return f"Nothing has to be set; {settings} would remove it." if settings and not found else ""
     if found is None and settings:
         return f"{settings}."
     removing = next((one for one in advice if one.against is like.like), None)
@@ -206,8 +206,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
     return (
-        "Though larger than the mean update, it changes what an update gains by only "
-        f"{_rounded(bias.value)} (limit {percent(bias.limit)})."
+        f"It changes the gain of an update by {_rounded(bias.value)} (limit {percent(bias.limit)}), "
+        "though it is larger than the mean update."
     )
 
 

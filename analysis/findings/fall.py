@@ -12,7 +12,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, half_width, level_change, rounded_level
-from ratioscope.analysis.findings.words import some
+from ratioscope.analysis.findings.words import listed, some
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
@@ -24,6 +24,8 @@ _LEAST_REWARDS = 30
 _LEAST_AFTERWARDS = 3
 _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
+# More stretches are counted and not named.
+_MOST_STRETCHES = 4
 _BEYOND = 2.0
 """Standard deviations above what the best of noise reaches."""
 # Half of a 95 % interval in standard deviations; and of two values' difference.
@@ -61,6 +63,8 @@ class Fall:
     """Whether it was only for a time."""
     recovered: tuple[int, ...] = ()
     """The steps after it at which the level was at its best again, up to noise, where it did not stay."""
+    stretches: tuple[tuple[int, int], ...] = ()
+    """First and last step of each stretch of values that are low; of means, which hold several steps, none."""
 
     @property
     def lowest_step(self) -> int:
@@ -92,7 +96,13 @@ class Fall:
         below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
-        if self.recovered:
+        if 1 < len(self.stretches) <= _MOST_STRETCHES:
+            *earlier, (first, last) = self.stretches
+            for_good = last == self.last_step
+            over = [f"{a}–{b}" if b > a else str(a) for a, b in (earlier if for_good else self.stretches)]
+            steps = "step" if over == [str(earlier[0][0])] else "steps"
+            return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
+        if self.recovered and self.window > 1:
             again = f"step{'s' * (len(self.recovered) > 1)} {some(map(str, self.recovered))}"
             return f"{below} from step {self.found}, recovered in {again}"
         share = "" if len(self.low) == self.n_after else f" in {len(self.low)} of {self.n_after} values"
@@ -255,7 +265,11 @@ def find_fall(
         ):
             fall = fall_at(level, position, limit, noise, metric, window)
             low, good = after[after < limit], after[after >= best.iloc[position:] - allowed]
+            stretches = tuple(
+                (int(after.index[start]), int(after.index[end - 1])) for start, end in _low(after < limit)
+            )
             fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
+            fall = replace(fall, stretches=stretches if window == 1 else ())
             if len(good) and good.index[-1] < low.index[-1]:
                 fall = replace(fall, recovered=tuple(map(int, good.index)))
             return fall
@@ -270,11 +284,9 @@ def find_setback(
     Args: as of `find_fall`.
     """
     _, _, limits = _limits(level, share, noise)
-    is_low = (level < limits).to_numpy()
-    ends = np.flatnonzero(np.diff(is_low.astype(int), prepend=0, append=0)).reshape(-1, 2)
     stretches = [
-        slice(int(start), int(end))
-        for start, end in ends
+        slice(start, end)
+        for start, end in _low(level < limits)
         if end - start >= max(_LEAST_AFTERWARDS, window)
         and end < len(level)
         and _is_more_than_chance(level, slice(int(start), int(end)), window, noise)
@@ -285,6 +297,12 @@ def find_setback(
     low = level.iloc[longest]
     fall = fall_at(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
     return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True)
+
+
+def _low(is_low: "pd.Series[bool]") -> list[tuple[int, int]]:
+    """The positions where each stretch of low values begins and where it is over."""
+    ends = np.flatnonzero(np.diff(is_low.to_numpy().astype(int), prepend=0, append=0))
+    return [(int(start), int(end)) for start, end in ends.reshape(-1, 2)]
 
 
 def _limits(

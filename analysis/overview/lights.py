@@ -228,10 +228,10 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
     # Of a distance those steps are counted that are above the limit by more than their noise.
-    sure = "clearly " if first.rule in (staleness_is_high.name, update_is_large.name) else ""
-    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
+    sure = ", beyond noise" if first.rule in (staleness_is_high.name, update_is_large.name) else ""
+    where = f" {in_steps(len(first.steps), facts)}{sure}" if first.steps else ""
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
-    return f"{capital(sure + rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
+    return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
 
 
 def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:

@@ -1,6 +1,6 @@
 """What a run's siblings show of its remedy: a setting that was tried, and how far the level came with it.
 
-tried("old_data_without_bound", manifest, Ended(0.15, 0.04), runs)   # "Tried: clip ring, 81%."
+tried("old_data_without_bound", manifest, Ended(0.15, 0.04), runs)   # "Tried: clip ring (rec_ring_nois), 81%."
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def tried(cause: str, here: Manifest, end: Ended, others: Sequence[tuple[Sibling
         return ""
     sibling, _, best = max(looked, key=lambda other: other[2].level)
     name = short_settings([other[0] for other in changed])[sibling.run_id]
-    ends = f"{name}, {best.words}"
+    ends = f"{name}{f' ({sibling.algorithm})' * bool(sibling.algorithm)}, {best.words}"
     if best.is_above(end):
         return f"{'Another change helped' if cause and not remedies else 'Tried'}: {ends}."
     return f"Tried without gain: {ends}." if remedies else ""

@@ -30,7 +30,7 @@ def answers(subject: PageSubject, verdict: Verdict, tried: str) -> None:
                     if link is not None:
                         page = pages[link.page]
                         st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
-            text = f"{answer.text} {tried}".strip() if answer.question == CHANGE else answer.text
+            text = f"{tried} {answer.text}".strip() if answer.question == CHANGE else answer.text
             st.markdown(f"**{escape(text)}**" if answer.question == WHAT else escape(text))
 
 

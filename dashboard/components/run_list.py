@@ -13,7 +13,8 @@ from ratioscope.analysis.compare.changed_component import number_in
 from ratioscope.analysis.compare.configuration import configuration_of, differing_keys
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.rule import rule_words
-from ratioscope.analysis.overview.lights import NAMES, LightState
+from ratioscope.analysis.findings.numbers import rounded_level
+from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.annotations import Annotation
@@ -33,10 +34,11 @@ _USUAL = ("Severity", *_FIRST, *NAMES, "Finding", "Reward", "Last reward", "Star
 _OTHERS = ("Steps", "Algorithm", "Task", "Tokens")
 
 _LIGHTS = {
-    "Learning": "Accuracy, or the training reward: rising, flat, dropping now, fallen, unknown.",
+    "Learning": "Accuracy, or the training reward: rising, flat, dropping now, fallen, unknown; and its last value.",
     "Off-policy": "How far the policy is from its data: small, high, harmful, unknown.",
     "Log": "Whether its log can be trusted: trusted, with care, broken in part, unknown.",
 }
+_LOST = (LightState.FALLEN, LightState.DROPPING, LightState.SET_BACK)
 _MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.NOTICE: "●"}
 
 
@@ -106,9 +108,26 @@ class RunLine:
 
     def light(self, name: str) -> str:
         """The state of a light with its sign; "" where none is known."""
+        state = self._states.get(name)
+        return f"{state.sign} {state.word}" if state else ""
+
+    @property
+    def learning(self) -> str:
+        """The first light, with where the level ends that it is of."""
+        end = self.headline.level_last if self.headline else None
+        share = end is not None and CATALOGUE[self.headline.level_metric].share if self.headline else False
+        return f"{self.light(LEARNING)}{f' {rounded_level(end, share=share)}' if end is not None else ''}"
+
+    @property
+    def lost(self) -> int:
+        """What has lost more of what it had learned has the lower number."""
+        state = self._states.get(LEARNING)
+        return _LOST.index(state) if state in _LOST else len(_LOST)
+
+    @property
+    def _states(self) -> dict[str, LightState]:
         known = self.headline.lights if self.headline and not self.problem else ()
-        states = {of: LightState[state] for of, (state, _) in zip(NAMES, known, strict=bool(known))}
-        return f"{states[name].sign} {states[name].word}" if states else ""
+        return {of: LightState[state] for of, (state, _) in zip(NAMES, known, strict=bool(known))}
 
     @property
     def severity(self) -> str:
@@ -164,7 +183,7 @@ def _last_reward(shown: RunLine) -> float:
 
 # Ties, and whatever has no value, stay newest first.
 ORDERS: dict[str, Callable[[RunLine], Any] | None] = {
-    "worst finding": lambda shown: -_gravity(shown),
+    "worst finding": lambda shown: (-_gravity(shown), shown.lost),
     "newest": None,
     "highest reward": lambda shown: -_last_reward(shown),
     "most steps": lambda shown: -shown.run.steps,
@@ -269,6 +288,7 @@ def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:
             "Status": [shown.status for shown in lines],
             "Severity": [[_label(Severity[shown.severity.upper()])] if shown.severity else [] for shown in lines],
             **{name: [shown.light(name) or None for shown in lines] for name in NAMES},
+            LEARNING: [shown.learning or None for shown in lines],
             "Finding": [shown.rule or shown.finding for shown in lines],
             "Reward": [list(known.reward) or None for known in headlines],
             "Last reward": pd.array([known.last_reward for known in headlines], dtype="Float64"),
@@ -336,8 +356,8 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
             help="Of the worst finding or light. Critical: the run is broken or its numbers mislead. Warning: act "
             "before it gets worse. Notice: good to know.",
         ),
-        **{name: config.TextColumn(width=94, help=help) for name, help in _LIGHTS.items()},
-        "Finding": config.TextColumn(width=160, help="The rule that made the worst finding."),
+        **{name: config.TextColumn(width=116 if name == LEARNING else 94, help=told) for name, told in _LIGHTS.items()},
+        "Finding": config.TextColumn(width=140, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
             width=90,
             y_min=0 if shares else None,

@@ -115,7 +115,7 @@ def _tile(sibling: Sibling, name: str, headline: Headline, here: Headline, scale
     with st.container(border=True, height="stretch", gap=None):
         overview, opened = session().pages["overview"], {"run": sibling.run_id}
         st.page_link(overview, label=escape(name), query_params=opened, help=escape(sibling.words))
-        st.markdown(_result(headline))
+        st.markdown(_result(headline) + (f" · {escape(sibling.algorithm)}" if sibling.algorithm else ""))
         if headline.level:
             beside = here.level if here.level_metric == headline.level_metric else ()
             steps = headline.last_step + 1, here.last_step + 1

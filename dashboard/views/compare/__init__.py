@@ -162,19 +162,21 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
     # In place of the advice to run more seeds stands the button.
     caveat = words.caveat.replace(f"; {MORE_SEEDS}", "") if more_seeds else words.caveat
-    said = [words.collapsed, caveat, comparison.instead]
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        st.caption(escape(" ".join(filter(None, said))), width="content")
+    if told := " ".join(filter(None, (words.collapsed, comparison.instead))):
+        st.caption(escape(told))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if caveat:
+            st.markdown(escape(caveat), width="content")
         if more_seeds:
             ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
             st.button(
-                f"Take in {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
+                f"Add {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
                 on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],), type="tertiary",
             )  # fmt: skip
 
 
 def _seeds(number: int) -> str:
-    return "1 more seed" if number == 1 else f"{number} more seeds"
+    return "a run of another seed" if number == 1 else f"{number} runs of other seeds"
 
 
 def _settings(comparison: Comparison, members: Sequence[Member]) -> None:

@@ -100,7 +100,7 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     assert more.sentences == (
         "Best under sync_interval = 20: a (50%), 40 points ahead.",
         "Best offline: b (60%), 40 points ahead.",
-        "Best under sync_offset = 3: a (50%), b within noise.",
+        "No clear winner under sync_offset = 3: a (50%), b within noise.",
     )  # fmt: skip
     many = _told([*groups, *(each for n in (3, 4, 5) for each in _of({"a": [0.5], "b": [0.5]}, f"sync_offset = {n}"))])[
         1

@@ -154,7 +154,9 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert "stayed low" in fall.words
     once = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.2, 0.2]), 0.25, noise=0.02)
     assert once is not None and once.words == ("Training reward fell 0.5 → 0.2 in steps 0–20, then 0.2 in step 90")
-    assert once.since == "After step 10; below 0.375 from step 20, recovered in step 70"
+    assert once.since == "After step 10; below 0.375 in steps 20–60, and since step 80"
+    twice = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.4]), 0.25, noise=0.02)
+    assert twice is not None and twice.since == "After step 10; below 0.375 in steps 20–30 and 50–80"
     assert (once.found, once.last_good, once.recovered) == (20, 70, (70,))
     assert (fall.recovered, fall.last_good, fall.since) == ((), 10, "Below 0.375 since step 40")
 
