@@ -88,13 +88,17 @@ def rank_words(found: Standing) -> dict[int, str]:
 
     Worse are those of which more seeds would be; of too few seeds it is known where their ends lie.
     """
+    best = best_word(found.metric).lower()
+    first = {"higher": "highest", "lower": "lowest"}.get(CATALOGUE[found.metric].better, best)
     called = {
-        Rank.BEST: best_word(found.metric).lower(), Rank.ALIKE: f"within {margin_words(found.metric)}",
+        Rank.ALIKE: f"within {margin_words(found.metric)}",
         Rank.UNDECIDED: "within noise", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
     }  # fmt: skip
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: "collapsed" if row.place in fell and row.rank is Rank.WORSE else called[row.rank]
+        row.place: "collapsed"
+        if row.place in fell and row.rank is Rank.WORSE
+        else called.get(row.rank, first if group.tied else best)
         for group in found.groups
         for row in group.rows
         if row.rank

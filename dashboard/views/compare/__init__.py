@@ -162,11 +162,11 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
     # In place of the advice to run more seeds stands the button.
     caveat = words.caveat.replace(f"; {MORE_SEEDS}", "") if more_seeds else words.caveat
-    if told := " ".join(filter(None, (words.collapsed, comparison.instead))):
-        st.caption(escape(told))
     with st.container(horizontal=True, vertical_alignment="center"):
         if caveat:
             st.markdown(escape(caveat), width="content")
+        if told := " ".join(filter(None, (words.collapsed, comparison.instead))):
+            st.caption(escape(told), width="content")
         if more_seeds:
             ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
             st.button(

@@ -39,7 +39,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
         "Lower in these runs: c, d and e.",
     )
     assert told.caveat == "One seed each: others may change this order; run at least 3."
-    assert rank_words(found) == {0: "best", 1: "within noise", 2: "lower", 3: "lower", 4: "lower"}
+    assert rank_words(found) == {0: "highest", 1: "within noise", 2: "lower", 3: "lower", 4: "lower"}
     assert not found.by_seeds and "400 evaluation prompts" in told.basis
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
@@ -95,7 +95,7 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
         "Best under sync_interval = 20: a (50%); lower: b (10%).", "Best offline: b (60%); lower: a (20%).",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
-    assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
+    assert rank_words(found) == {0: "highest", 1: "lower", 2: "lower", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
     assert more.sentences == (
         "Best under sync_interval = 20: a (50%), 40 points ahead.",
