@@ -26,6 +26,8 @@ _STRAYED = 0.8
 _FEWEST_STRAYED = 20
 _SMALLEST = 1e-3
 """A smallest ratio above it is usual on old data."""
+_CLEAR_DISTANCE, _NO_DISTANCE = 1e-3, 1e-6
+"""KL to the initial policy, nats a token: more than number formats make, and less than they make."""
 _RATIO: tuple[tuple[str, ...], ...] = (("logp_current",), SAMPLED)
 
 
@@ -108,6 +110,44 @@ def update_passed_its_limit(evidence: RunEvidence) -> MarkReading | None:
     size = float(evidence.values[drift.key].loc[worst])
     clause = f"the update of step {worst} moved the policy by {number(size, digits=2)} (limit {drift.limit:g})"
     return MarkReading(size / drift.limit, clause, tuple(over))
+
+
+@mark(needs=(), limit=2.0)
+def policy_jumped(evidence: RunEvidence) -> MarkReading | None:
+    """An update, or the distance to the sampler, is twice as large in the fall as any was before; as a factor.
+
+    A step's update comes after its evaluation: that of the last good one may be the first of the fall.
+    """
+    if (fall := fall_seen(evidence)) is None:
+        return None
+    found = None
+    for drift, named in ((evidence.facts.update, "update drift"), (evidence.facts.staleness, "staleness")):
+        series = evidence.values[drift.key].dropna()
+        before, during = series[series.index < fall.still_good], series.loc[fall.still_good : fall.found]
+        if len(before) < FEW_VALUES or not len(during) or not before.max() > 0:
+            continue
+        usual, largest = (number(float(each.max()), digits=2) for each in (before, during))
+        clause = f"the {named} was {usual} at most, then {largest} in step {step_of(during.idxmax())}"
+        reading = MarkReading(float(during.max() / before.max()), clause)
+        found = reading if found is None or found.value <= policy_jumped.limit else found
+    return found
+
+
+@mark(needs=(("steps.kl_to_initial",),), limit=20.0)
+def back_at_the_start(evidence: RunEvidence) -> MarkReading | None:
+    """KL to the initial policy falls to a twentieth at once, after the best level and before the fall; as a factor."""
+    around, course = around_fall(evidence, "kl_to_initial"), courses_of(evidence).get("kl_to_initial")
+    if around is None or course is None:
+        return None
+    kl = course.series.dropna()
+    before = kl.rolling(FEW_VALUES).min().shift().reindex(around.during.index)
+    fallen = (before / around.during.clip(lower=_NO_DISTANCE)).where(before > _CLEAR_DISTANCE, 1.0)
+    if not len(fallen):
+        return None
+    step = step_of(fallen.idxmax())
+    earlier, now = (number(float(each.loc[step]), digits=2) for each in (before, kl))
+    clause = f"KL to the initial policy fell from {earlier} to {now} in step {step}"
+    return MarkReading(float(fallen.max()), clause, (step,), ("steps.kl_to_initial",))
 
 
 @mark(needs=(), limit=3.0)

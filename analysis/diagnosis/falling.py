@@ -7,6 +7,7 @@ rivals(Family.FALL, evidence)        # the causes that stand, the likeliest firs
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.fallen_policy import (
     advantage_grew_giant,
+    back_at_the_start,
     data_are_old,
     entropy_is_gone,
     entropy_rose,
@@ -18,6 +19,7 @@ from ratioscope.analysis.diagnosis.fallen_policy import (
     loss_without_bound,
     mismatch_grew,
     not_finite,
+    policy_jumped,
     ratios_stay_small,
     smallest_ratio_fell,
     staleness_passed_its_limit,
@@ -54,7 +56,8 @@ METRIC_OF = {
     smallest_ratio_fell.name: "ratio_min", good_tokens_lost.name: "ratio_min",
     staleness_passed_its_limit.name: STALENESS,
     update_passed_its_limit.name: UPDATE_METRIC, mismatch_grew.name: "s_k_engine_bounded",
-    entropy_is_gone.name: "entropy", far_from_reference.name: "kl_to_initial", truncation_rose.name: "response_length",
+    entropy_is_gone.name: "entropy", far_from_reference.name: "kl_to_initial",
+    back_at_the_start.name: "kl_to_initial", truncation_rose.name: "response_length",
     part_carries_the_advantages.name: "reward", fell_beyond_the_bound.name: UPDATE_METRIC,
 }  # fmt: skip
 """The metric that shows a mark; of others none does."""
@@ -92,6 +95,12 @@ cause(
     "update_too_large", Family.FALL, "An update was too large",
     requires=(update_passed_its_limit,), supports={grad_norm_rose: 1.0, advantage_grew_giant: 1.0},
     refutes=(fell_beyond_the_bound,), do="Lower the learning rate, or clip the gradient norm.", source="S0 5.2",
+)  # fmt: skip
+cause(
+    "back_at_the_start", Family.FALL, "The policy went back nearly to where training began",
+    requires=(back_at_the_start, policy_jumped), refutes=(fell_beyond_the_bound,),
+    do="Compare the weights behind the fall with the initial ones: the optimiser's own copy, what a restart loads.",
+    reports=("SkyRL #2149", "NeMo-RL #2372"),
 )  # fmt: skip
 cause(
     "learning_rate_step", Family.FALL, "The learning rate jumped",

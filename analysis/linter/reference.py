@@ -19,14 +19,16 @@ _BEFORE = 3
 _CLEAR_KL = 1e-3
 """Nats a token: more than number formats make."""
 _DROPPED = 0.1
-"""Of the KL before: no update takes a policy so far back."""
+"""Of the KL before: no usual update takes a policy so far back."""
+_OF_UPDATE = "Look at what the update of the step before began from: an optimiser's own copy of the weights, say."
+_OF_REFERENCE = "If that was not meant, load the reference that training began with where a run is resumed."
 _OTHER_MODEL = 0.01
 """Nats a token at the start, where the policy is the model that training began with."""
 
 
 @check(order=278, needs=(("logp_reference",), ("logp_current",)), page="drift", of_the_run=True)
 def reference(evidence: LogEvidence) -> list[Finding]:
-    """The KL to the reference begins at 0 and does not return there at once."""
+    """The KL to the reference begins at 0 and does not return there at once, by a new reference or by an update."""
     if other := evidence.problems(copied_columns, constant_columns, zero_filled, shifted, own_token, scale):
         return not_checked(f"Columns are not what they seem: {', '.join(other)}.")
     of_step = _kl_to_reference(evidence)
@@ -41,18 +43,23 @@ def reference(evidence: LogEvidence) -> list[Finding]:
         estimated("largest KL, nats a token", float(kl.max())),
     )
     found = []
-    if len(dropped):
-        steps = tuple(map(int, dropped.index))
-        earlier, now = (number(float(each[steps[0]]), digits=2) for each in (before, kl))
-        found.append(
-            Finding(
-                f"The reference was replaced in step{'s' * (len(steps) > 1)} {ranges(steps)}: "
-                f"the KL to it falls from {earlier} to {now}.",
-                Severity.NOTICE,
-                "If that was not meant, load the reference that training began with where a run is resumed.",
-                numbers, steps, ("logp_reference",), source="NeMo-RL #3722",
-            )
-        )  # fmt: skip
+    # An update of the step before that took the policy there has the old reference beside it.
+    new = of_step["new_kl"].shift()[dropped.index]
+    went_back = new < _DROPPED * before[dropped.index]
+    for which, what, do in (
+        (went_back, "The policy went back nearly to the reference", _OF_UPDATE),
+        (new.notna() & ~went_back, "The reference was replaced", _OF_REFERENCE),
+        (new.isna(), "The reference was replaced, or the policy went back to it,", _OF_REFERENCE),
+    ):
+        if steps := tuple(map(int, dropped.index[which])):
+            earlier, now = (number(float(each[steps[0]]), digits=2) for each in (before, kl))
+            found.append(
+                Finding(
+                    f"{what} in step{'s' * (len(steps) > 1)} {ranges(steps)}: the KL to it falls from {earlier} to "
+                    f"{now}.",
+                    Severity.NOTICE, do, numbers, steps, ("logp_reference",), source="NeMo-RL #3722; SkyRL #2149",
+                )
+            )  # fmt: skip
     start = float(kl.iloc[0])
     if start > _OTHER_MODEL and of_step["newest"].iloc[0] == 0:
         found.append(
@@ -70,13 +77,16 @@ def reference(evidence: LogEvidence) -> list[Finding]:
 
 
 def _kl_to_reference(evidence: LogEvidence) -> pd.DataFrame:
-    """KL of the policy before the update to the reference, by step, in nats a token, and the newest sampler's version.
+    """KL of the policy before and behind the update to the reference, by step, in nats a token, and the newest
+    sampler's version.
 
     By the estimate that is never negative (k3), over tokens of any age; steps with too few of them are left out.
     """
     of_step = evidence.frame(
-        "select step, count(*) as n, avg(exp(least(apart, 20)) - 1 - apart) as kl, max(behavior_version) as newest "
-        "from (select step, behavior_version, logp_reference::double - logp_current::double as apart from token) "
+        "select step, count(*) as n, avg(exp(least(apart, 20)) - 1 - apart) as kl, max(behavior_version) as newest, "
+        "avg(exp(least(apart_new, 20)) - 1 - apart_new) filter (isfinite(apart_new)) as new_kl "
+        "from (select step, behavior_version, logp_reference::double - logp_current::double as apart, "
+        "logp_reference::double - logp_new::double as apart_new from token) "
         "where isfinite(apart) group by step order by step"
     ).set_index("step")
     return of_step[(of_step["n"] >= _FEWEST_TOKENS) & np.isfinite(of_step["kl"])]

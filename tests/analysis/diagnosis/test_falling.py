@@ -74,6 +74,10 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"steps": {"learning_rate": after(36, 1e-6, 3e-6)}},
         {"steps": {"learning_rate": np.linspace(1e-7, 3e-6, STEPS)}},
     ),
+    "back_at_the_start": (
+        {"kl_to_initial": after(37, 0.2, 0.001), "u_k": np.where(np.arange(STEPS) == 36, 0.08, 0.02)},
+        {"kl_to_initial": after(37, 0.2, 0.001)},  # another reference, say: no update stands out
+    ),
     "not_finite": (
         {"steps": {"grad_norm": np.where(np.arange(STEPS) == 36, np.inf, 1.0)}},
         {"steps": {"grad_norm": np.where(np.arange(STEPS) % 10 == 0, np.inf, 1.0)}},
