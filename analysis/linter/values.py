@@ -38,6 +38,8 @@ FEWEST_ROWS = 20
 LARGEST_CONSTANT_SHARE = 0.5
 # Shares of the zeros with a zero on either side, and of those at the first position that are one token.
 _IN_STRETCHES, _ONE_TOKEN = 0.4, 0.9
+_FEWEST_FORCED = 10
+"""Tokens of one id at one position; drawn with less than one half each, so many are hardly alike."""
 # A value in so many of the rows, and so many times as often as the next one, stands for missing ones.
 _LEAST_PLACEHOLDER, _TIMES_NEXT = 0.05, 10
 _A_RESPONSE = 1.5
@@ -145,7 +147,8 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
         steps = steps_with(evidence.by_step[fault])
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
         pattern, rows = _pattern(evidence, column, fault)
-        truncation = column == "logp_behavior" and _truncation_explains(evidence)
+        given = rows is not None and not rows.values
+        truncation = not given and column == "logp_behavior" and _truncation_explains(evidence)
         remarks.append(
             Finding(
                 f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
@@ -156,7 +159,9 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
                     else ""
                 ),
                 _severity(evidence, count) if not truncation else Severity.NOTICE,
-                "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
+                "Leave tokens that were not drawn out of the loss."
+                if given
+                else "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
                 + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
                 (estimated("tokens", count), estimated("largest share of a step's rows", share)),
                 steps,
@@ -291,9 +296,8 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
     if found["zeros"] == found["n"]:
         return "the whole column", None
     if found["low"] == found["high"]:
-        given = _not_sampled(evidence, fault, int(found["low"]))
-        first = LeftOut("first tokens, which were not sampled", "position = 0") if given else None
-        return f"always at position {int(found['low'])}{given}", first
+        given, rows = _not_sampled(evidence, column, fault, int(found["low"]))
+        return f"always at position {int(found['low'])}{given}", rows
     if found["whole"] == found["affected"]:
         other = "coalesce(logp_behavior_train, logp_current)" if column == "logp_behavior" else "logp_behavior"
         of_response = "over (partition by step, seq_id)"
@@ -320,16 +324,32 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
     return f"single tokens of {int(found['affected']):,} responses", None
 
 
-def _not_sampled(evidence: LogEvidence, fault: str, position: int) -> str:
-    """What tells a token that the prompt gave: at the first position it is the same nearly everywhere."""
-    if position or not evidence.log.has("token_id"):
-        return ""
+def _not_sampled(evidence: LogEvidence, column: str, fault: str, position: int) -> tuple[str, LeftOut | None]:
+    """What tells a token that nobody drew, and the rows: at one position it is the same nearly everywhere.
+
+    Behind the first position other tokens were drawn there, too; values that are lost would be theirs as well.
+    """
+    if not evidence.log.has("token_id"):
+        return "", None
     counts = evidence.frame(
-        f"select count(*) as n from examined where position = 0 and {ROW_FAULTS[fault]} "
-        "group by token_id order by n desc"
-    )["n"]
-    same = counts.iloc[0] > _ONE_TOKEN * counts.sum()
-    return ", one token in nearly all responses: it was not sampled (BOS, or the end of the prompt)" if same else ""
+        f"select token_id, count(*) as n from examined where position = {position} and {ROW_FAULTS[fault]} "
+        "and token_id is not null group by token_id order by n desc"
+    )
+    if not len(counts) or counts["n"].iloc[0] <= _ONE_TOKEN * counts["n"].sum():
+        return "", None
+    if position == 0:
+        said = ", one token in nearly all responses: it was not sampled (BOS, or the end of the prompt)"
+        return said, LeftOut("first tokens, which were not sampled", "position = 0")
+    token = int(counts["token_id"].iloc[0])
+    others = evidence.frame(
+        f"select count(*) as n from examined where position = {position} and token_id <> {token} and {column} < {HALF}"
+    )["n"].iloc[0]
+    if column != "logp_behavior" or counts["n"].iloc[0] < _FEWEST_FORCED or others < _FEWEST_FORCED:
+        return "", None
+    return f", token id {token} each time: it was forced there, by a budget or a grammar, and not drawn", LeftOut(
+        f"token id {token} where it was forced at position {position}",
+        f"position = {position} and token_id = {token} and {column} = 0",
+    )
 
 
 @check(order=130, needs=ANY)

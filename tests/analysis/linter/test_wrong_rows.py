@@ -124,6 +124,18 @@ def first_token_was_given() -> tuple[Log, Rows]:
     return log, log.tokens["position"] == 0
 
 
+def token_was_forced() -> tuple[Log, Rows]:
+    """Token 7 at position 9, where it was not drawn before it."""
+
+    def draw(call: Call, logp: NDArray[Any]) -> NDArray[Any]:
+        late = (call.position == 9) & ~(call.written[call.rows, :9] == 7).any(axis=1)
+        return np.where(late[:, None], np.where(np.arange(logp.shape[1]) == 7, 0.0, -1e9), logp)
+
+    log = simulate(Shape(**vars(STALE) | {"longest": 16, "shortest": 12}), draw=draw)
+    at = (log.tokens["position"] == 9) & (log.tokens["token_id"] == 7)
+    return log, at & (log.tokens["logp_behavior"] == 0)
+
+
 def repeated(log: Log, copies: Rows, moved: Callable[[dict[str, NDArray[Any]]], None]) -> tuple[Log, Rows]:
     """The log with some responses a second time, whose keys are changed."""
     n = len(copies)
@@ -178,6 +190,7 @@ LOGS: dict[str, tuple[Callable[[], tuple[Log, Rows]], str]] = {
     "packed": (packed_without_a_border, "first tokens"),
     "tool": (answers_of_a_tool, "stretches whose logp_behavior"),
     "given": (first_token_was_given, "first tokens, which were not sampled"),
+    "forced": (token_was_forced, "token id 7 where it was forced at position 9"),
     "two ranks": (logged_by_two_ranks, "under another number"),
     "again": (batches_again, "steps 12–13"),
 }
@@ -216,6 +229,15 @@ def test_the_others_are_judged_as_if_the_wrong_rows_had_been_deleted(judged: tup
     worst = expected["s_k_bounded"].max()
     assert any(number.value == pytest.approx(worst, rel=precision) for number in stale.numbers), stale.numbers
     assert not {"log_broken", "log_broken_in_part"} & {finding.rule for finding in opened.findings}
+
+
+def test_values_that_are_lost_at_one_position_are_no_forced_token(tmp_path: Path) -> None:
+    log = fresh_copy(_stale())
+    log.tokens["logp_behavior"][log.tokens["position"] == 9] = 0.0
+    opened = open_folder(write(apply_loss(log), tmp_path / "run", "all"))
+    (said,) = (finding for finding in opened.findings if finding.rule == "log_broken")
+    assert "always at position 9" in said.sentence and "forced" not in said.sentence
+    assert not opened.run.left_out and said.do.startswith("Where missing values were replaced by 0")
 
 
 def test_what_is_left_out_is_said_everywhere(judged: tuple[Log, Rows, Opened, str]) -> None:
