@@ -359,6 +359,7 @@ def own_token(evidence: LogEvidence) -> list[Finding]:
     return [
         _at_the_start(evidence, column, right)
         or _of_each_pass(evidence, column, right, known[column])
+        or _in_several_contexts(evidence, column, right, known[column])
         or _not_its_own(evidence, column, known[column], right)
         for column in COLUMNS
         if column in off and column not in moved
@@ -392,34 +393,64 @@ def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | N
 
 
 def _of_each_pass(evidence: LogEvidence, column: str, right: str, drawn: Drawn) -> Finding | None:
-    """A column of an engine that is not the same in two passes: noise, where values of other tokens would be.
+    """A column of an engine that is not the same in two passes: noise, which is on every value.
 
-    Noise is on every value, placeholders are on some. A policy's probabilities over the sampler's have a mean of 1,
-    whatever noise is on them; those of other tokens have not, because most of these are nearly certain where the
-    sampled one was not.
+    Placeholders are on some.
     """
-    sample = evidence.sample
-    if not sample.restless(column) > _EVERY:
+    if not evidence.sample.restless(column) > _EVERY:
+        return None
+    ratio = _mean_of_one(evidence, column, right, drawn)
+    if ratio is None:
         return None
     of_sampler = column in SAMPLER[:1]
-    above, below = (right, column) if of_sampler else (column, SAMPLER[0])
-    if below not in (right, column) and _is_off(evidence.drawn.get(below, drawn)):
-        return None
-    with np.errstate(over="ignore"):
-        ratio = np.exp(sample.column(above) - sample.column(below))[sample.rows["invalid"].isna().to_numpy()]
-    ratio = ratio[~np.isnan(ratio)]
-    if not len(ratio) or not abs(ratio.mean() - 1) <= _OFF_ONE:
-        return None
     random = "a quantised cache" if of_sampler else "dropout"
     return Finding(
         f"{column} differs from pass to pass. Inside one state repeated tokens have several values in "
-        f"{percent(drawn.varying)} of the cases, and the mean ratio is {ratio.mean():.2f} all the same.",
+        f"{percent(drawn.varying)} of the cases, and the mean ratio is {ratio:.2f} all the same.",
         Severity.NOTICE,
         f"Look for what is random in the {'sampler' if of_sampler else 'trainer'}'s forward pass: {random}, or kernels "
         "that depend on the batch.",
         (
             estimated("share of repeated tokens whose value differs", drawn.varying),
-            estimated("mean ratio", float(ratio.mean())),
+            estimated("mean ratio", ratio),
+        ),
+        evidence.all_steps,
+        (column,),
+    )
+
+
+def _mean_of_one(evidence: LogEvidence, column: str, right: str, drawn: Drawn) -> float | None:
+    """The mean ratio of a column, if it is 1.
+
+    A policy's probabilities over the sampler's have a mean of 1, whatever noise is on them; those of other tokens have
+    not, because most of these are nearly certain where the sampled one was not.
+    """
+    sample = evidence.sample
+    above, below = (right, column) if column in SAMPLER[:1] else (column, SAMPLER[0])
+    if below not in (right, column) and _is_off(evidence.drawn.get(below, drawn)):
+        return None
+    with np.errstate(over="ignore"):
+        ratio = np.exp(sample.column(above) - sample.column(below))[sample.rows["invalid"].isna().to_numpy()]
+    ratio = ratio[~np.isnan(ratio)]
+    return float(ratio.mean()) if len(ratio) and abs(ratio.mean() - 1) <= _OFF_ONE else None
+
+
+def _in_several_contexts(evidence: LogEvidence, column: str, right: str, drawn: Drawn) -> Finding | None:
+    """A column that is right for each response alone: the first of a group has one context, and the others another."""
+    sample = evidence.sample
+    seq = sample.rows["seq_id"]
+    others = Sample(sample.rows[seq > seq.groupby(sample.group).transform("min")].reset_index(drop=True))
+    among = others.drawn(column).varying
+    if not among <= FEW or _mean_of_one(evidence, column, right, drawn) is None:
+        return None
+    return Finding(
+        f"Behind the same tokens {column} differs between the first response of a group and the others: in "
+        f"{percent(drawn.varying)} of the cases, and in {percent(among)} among the others.",
+        Severity.NOTICE,
+        "Score the responses of a group one by one and together, and compare: their contexts should be the same.",
+        (
+            estimated("share of repeated tokens whose value differs", drawn.varying),
+            estimated("share without the first responses", among),
         ),
         evidence.all_steps,
         (column,),

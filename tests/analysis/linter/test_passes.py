@@ -43,6 +43,24 @@ def test_values_of_other_tokens_are_no_noise(tmp_path: Path) -> None:
     assert [remark.severity for remark in remarks] == [Severity.CRITICAL]
 
 
+def test_another_context_behind_the_first_of_a_group_is_no_value_of_another_token(tmp_path: Path) -> None:
+    """A group's first response whose values are of other tokens is told from it by the mean ratio."""
+    wrong = np.random.default_rng(3).standard_normal((SMALL.states, SMALL.vocabulary))
+
+    def cached(log: Log, which: str, logits: Array) -> Array:
+        part = 0.5 * np.exp(-log.tokens["position"] / 18) * (log.of_token("seq_id") % SMALL.responses > 0)
+        return logits + part[:, None] * wrong[log.state]
+
+    remarks = found(simulate(SMALL, trainer=cached), tmp_path / "cached", "own_token")
+    assert {remark.severity for remark in remarks} == {Severity.NOTICE}
+    assert all("between the first response of a group and the others" in remark.sentence for remark in remarks)
+    log = simulate(SMALL)
+    (first,) = np.nonzero(log.of_token("seq_id") % SMALL.responses == 0)
+    log.tokens["logp_current"][first] = log.tokens["logp_current"][log.rng.permutation(first)]
+    (remark,) = found(apply_loss(log), tmp_path / "moved", "own_token")
+    assert remark.severity is Severity.CRITICAL and "belong to other tokens" in remark.do
+
+
 def causes(log: Log, folder: Path, check: str) -> list[str]:
     return [remark.of_cause for remark in found(log, folder, check)]
 
