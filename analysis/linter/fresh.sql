@@ -1,6 +1,8 @@
 -- grain: one token of some prompt groups whose engine's part is known, with what places it. The placeholders take one of
 -- how many groups is looked at, and what stands for the engine's part. visit: how many earlier steps asked the prompt.
 -- behind_change: tokens since the last change of version within the response; null before the first one.
+-- before_change: tokens between this one and the next change; null behind the last one.
+-- onward: how far the current policy is beyond the trainer's policy of the same weights, in nats.
 with
 response as (
     select
@@ -20,7 +22,7 @@ visit as (
 select
     step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, apart as fresh, routing_agreement,
     engine, rank, environment, adapter, prompt_id, visit, segment_id, history_break,
-    behind_change,
+    behind_change, before_change, onward,
     case when (min(turn) over response_of) is not distinct from (max(turn) over response_of)
         then prompt_tokens + position end as absolute,
     max(position) over response_of as last_position
@@ -28,7 +30,10 @@ from (
     select
         *, $apart as apart,
         case when behavior_version > min(behavior_version) over (partition by step, seq_id)
-            then position - min(position) over (partition by step, seq_id, behavior_version) end as behind_change
+            then position - min(position) over (partition by step, seq_id, behavior_version) end as behind_change,
+        case when behavior_version < max(behavior_version) over (partition by step, seq_id)
+            then max(position) over (partition by step, seq_id, behavior_version) - position end as before_change,
+        logp_current::double - logp_same_engine as onward
     from examined where hash(step, group_id) % $every = 0
     qualify logp_behavior is not null and isfinite(apart) and invalid is null
 )

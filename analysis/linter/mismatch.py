@@ -9,7 +9,7 @@ from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.mismatch_in_responses import (
     identical_then_not,
     mismatch_at_first_tokens,
-    mismatch_behind_a_change,
+    mismatch_behind_the_first,
     mismatch_fades_with_position,
     mismatch_grows_with_position,
     mismatch_is_periodic,
@@ -23,6 +23,8 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     shifted_from_a_token_on,
 )
 from ratioscope.analysis.linter.mismatch_over_steps import (
+    mismatch_before_a_change,
+    mismatch_behind_a_change,
     mismatch_falls_back,
     mismatch_follows_updates,
     mismatch_from_the_first_step,
@@ -34,6 +36,7 @@ from ratioscope.analysis.linter.mismatch_over_steps import (
     mismatch_varies,
     sampler_goes_further,
     sampler_is_frozen,
+    sampler_is_part_of_the_way,
 )
 from ratioscope.analysis.linter.noise_floor import HEALTHY_TV
 from ratioscope.analysis.linter.place import DIVIDED_BY, places_of, shortfall
@@ -98,6 +101,12 @@ cause(
     reports=("SkyRL #2246", "SkyRL #1798", "SkyRL #979"), explains=_TAILS,
 )  # fmt: skip
 cause(
+    "drawn_while_weights_arrive", Family.MISMATCH,
+    "Tokens are drawn in the middle of a weight update, with a part of the new weights",
+    requires=(mismatch_before_a_change, sampler_is_part_of_the_way),
+    do="Pause sampling while weights are copied, or swap them at once.", reports=("NeMo-RL #3839",), explains=_TAILS,
+)  # fmt: skip
+cause(
     "expert_routing", Family.MISMATCH, "Sampler and trainer choose other experts",
     requires=(HELD_BY["routing"],), do="Replay the sampler's expert routing in the trainer.",
     settings={"verl": "actor_rollout_ref.actor.megatron.router_replay.mode=R3",
@@ -157,9 +166,19 @@ cause(
 cause(
     "other_context", Family.MISMATCH, "Responses begin in another context in the sampler than in the trainer",
     requires=(mismatch_fades_with_position, mismatch_from_the_first_step), supports={mismatch_at_first_tokens: 1.0},
-    refutes=(*_AT_A_PLACE, mismatch_of_repeats, mismatch_of_short_responses, mismatch_follows_updates),
+    refutes=(*_AT_A_PLACE, mismatch_of_repeats, mismatch_of_short_responses, mismatch_follows_updates,
+             mismatch_behind_the_first),
     do="Compare the token ids of the prompts that both engines see: a second BOS token, another chat template.",
     reports=("TRL #3853",), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "cached_prompt", Family.MISMATCH,
+    "All but the first response of a group begin in another context, as behind a cached prompt",
+    requires=(mismatch_behind_the_first, mismatch_fades_with_position),
+    supports={mismatch_from_the_first_step: 1.0, mismatch_at_first_tokens: 1.0}, refutes=_AT_A_PLACE,
+    do="Compare a group with and without prefix caching: a cached prompt may lack its expert routing.",
+    settings={"verl": "actor_rollout_ref.rollout.enable_prefix_caching=False"},
+    reports=("vLLM #42346", "vLLM #39917"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "weights_never_arrive", Family.MISMATCH, "New weights never arrive at the sampler",

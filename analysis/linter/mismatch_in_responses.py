@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.finding import Example
+from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
@@ -85,6 +86,25 @@ def mismatch_fades_with_position(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         times,
         f"the first {100 // _QUANTILES}% of positions have {number(times)} × the mismatch of the last",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, GROUP), limit=2.0)
+def mismatch_behind_the_first(evidence: LogEvidence) -> MarkReading | None:
+    """All but the first response of a group have several times its mismatch, in either half of the prompt groups."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    group = frame.groupby(["step", "group_id"], sort=False)
+    behind, side = group["seq_id"].transform("min") < frame["seq_id"], group.ngroup() % 2
+    if min(behind.sum(), (~behind).sum()) < FEWEST_FRESH:
+        return None
+    times = min(lift(frame[side == half], behind[side == half]) for half in (0, 1))
+    return MarkReading(
+        times,
+        f"they have {number(times)} × the mismatch of the first",
         evidence.all_steps,
         engine_columns(evidence),
     )
@@ -280,16 +300,6 @@ def mismatch_of_some_tokens(evidence: LogEvidence) -> MarkReading | None:
     """A few tokens of the vocabulary hold several times the mismatch that they should."""
     sign = HELD_BY["token"](evidence)
     return sign.reading if sign.known else None
-
-
-@mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
-def mismatch_behind_a_change(evidence: LogEvidence) -> MarkReading | None:
-    """The first tokens behind a change of version within a response hold more of the mismatch than they should."""
-    sign = HELD_BY["version_change"](evidence)
-    if not sign.known:
-        return None
-    begins = sign.present and sign.reading.place.partition(": ")[2].startswith("0")
-    return sign.reading if begins else MarkReading(1.0, "")
 
 
 @mark(needs=ENGINE_COLUMNS, limit=0.8)

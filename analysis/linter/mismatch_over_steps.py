@@ -1,4 +1,4 @@
-"""Marks of a mismatch over the steps: whether it begins, grows, jumps, falls back, and whether updates arrive.
+"""Marks of a mismatch over the steps: whether it begins, grows, jumps, falls back, and whether updates arrive whole.
 
 Each step counts by its mismatch over what the probabilities of its tokens explain.
 """
@@ -9,9 +9,9 @@ import pandas as pd
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
-from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, differing, engine_columns, lift
+from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.place import expected, shortfall, strata
+from ratioscope.analysis.linter.place import LEAST_LIFT, expected, shortfall, strata
 from ratioscope.analysis.linter.values import SURE
 
 _FEWEST_STEPS = 6
@@ -30,6 +30,10 @@ _FIRST_UPDATES = 5
 """Updates behind the start, of which each goes on with the ones before it, as an optimiser's momentum has it."""
 _NONE_YET = 0.2
 """Share of the mismatch behind the first updates that there may be ahead of them."""
+_NEAR, _FAR_AHEAD = 4, 16
+"""Tokens ahead of a change of version that are next to it, and from which on they are not."""
+_AT_AN_END, _MOSTLY = 0.2, 0.8
+"""Of the way to the next version: so near to either end a token is of one version; and the share of such tokens."""
 
 
 def _by_step(evidence: LogEvidence) -> "pd.Series[float]":
@@ -208,6 +212,64 @@ def mismatch_of_repeats(evidence: LogEvidence) -> MarkReading | None:
         evidence.all_steps,
         engine_columns(evidence),
     )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
+def mismatch_behind_a_change(evidence: LogEvidence) -> MarkReading | None:
+    """The first tokens behind a change of version within a response hold more of the mismatch than they should."""
+    return _next_to_a_change(evidence, "version_change")
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("behavior_version",)), limit=LEAST_LIFT)
+def mismatch_before_a_change(evidence: LogEvidence) -> MarkReading | None:
+    """The last tokens before a change of version within a response hold more of the mismatch than they should."""
+    return _next_to_a_change(evidence, "version_ahead")
+
+
+def _next_to_a_change(evidence: LogEvidence, dimension: str) -> MarkReading | None:
+    """The mark of a place whose levels count from a change of version, where it begins there."""
+    sign = HELD_BY[dimension](evidence)
+    if not sign.known:
+        return None
+    begins = sign.present and sign.reading.place.partition(": ")[2].startswith("0")
+    return sign.reading if begins else MarkReading(1.0, "")
+
+
+@mark(needs=(("logp_behavior",), ("logp_behavior_train",), ("logp_current",), ("behavior_version",)), limit=0.15)
+def sampler_is_part_of_the_way(evidence: LogEvidence) -> MarkReading | None:
+    """Next to a change of version the sampler is part of the way to the next version, and further ahead it is not."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    # One version behind the update, the next version is the current policy.
+    frame = frame[(frame["version_lag"] == 1) & (frame["logp_behavior"] < SURE) & (frame["onward"].abs() < 1)]
+    frame = frame[frame["before_change"].notna() & (frame["fresh"].abs() < 1)]
+    half = frame.groupby(["step", "group_id"], sort=False).ngroup() % 2
+    parts = [frame["before_change"] < _NEAR, frame["before_change"] >= _FAR_AHEAD]
+    way = [[_way(frame[part & (half == side)]) for part in parts] for side in (0, 1)]
+    shares = np.array([near - far for near, far in way])
+    # Labels that change late in some responses have tokens of either version, not of a part of one.
+    near, far = (frame[part] for part in parts)
+    moved = near[near["onward"].abs() >= near["onward"].abs().quantile(0.75)]
+    told = far["fresh"].abs().median() < _AT_AN_END / 2 * moved["onward"].abs().median()
+    if not np.isfinite(shares).all() or not told:
+        return None
+    done = -moved["fresh"] / moved["onward"]
+    whole = np.minimum(done.abs(), (done - 1).abs()) < _AT_AN_END
+    return MarkReading(
+        float(shares.min()) if whole.mean() < _MOSTLY else 0.0,
+        f"there the sampler is {percent(float(shares.mean()))} of the way to the next version",
+        evidence.all_steps,
+        engine_columns(evidence),
+    )
+
+
+def _way(frame: pd.DataFrame) -> float:
+    """How far the sampler is on the way to the current policy, by least squares; NaN of few tokens."""
+    ahead, onward = -frame["fresh"].to_numpy(dtype=float), frame["onward"].to_numpy(dtype=float)
+    if len(frame) < _FEWEST_REPEATS or not onward.std() > _LEAST_MOVED:
+        return float("nan")
+    return float(ahead @ onward / (onward @ onward))
 
 
 @mark(needs=(*ENGINE_COLUMNS, ("logp_new",)), limit=0.2)

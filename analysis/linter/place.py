@@ -141,6 +141,11 @@ def _behind_change(frame: pd.DataFrame) -> "pd.Series":
     return _doubling(behind).reindex(frame.index)
 
 
+def _before_change(frame: pd.DataFrame) -> "pd.Series":
+    ahead = frame["before_change"].dropna().astype(int)
+    return _doubling(ahead).reindex(frame.index)
+
+
 def _segments(frame: pd.DataFrame) -> "pd.Series":
     later = "after the first" + frame["history_break"].map(" ({})".format, na_action="ignore").fillna("")
     return later.where(frame["segment_id"] > 0, "the first").where(frame["segment_id"].notna())
@@ -160,6 +165,9 @@ DIVIDED_BY: dict[str, Divided] = {
     "turn_start": Divided("turns:", (("turn",),), _turn_starts),
     "version_change": Divided(
         "tokens behind a change of version:", (("behavior_version",),), _behind_change, doubling=True
+    ),
+    "version_ahead": Divided(
+        "tokens before a change of version:", (("behavior_version",),), _before_change, doubling=True
     ),
     "age": Divided(
         "age in versions", (("behavior_version",), ("logp_behavior_train",)), lambda frame: frame["version_lag"]

@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter.place import places
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
-from tests.cases.world import Shape, simulate, write
+from tests.cases.world import TENSORS, Call, Log, Shape, simulate, write
 from tests.making.runs import plain_step, write_run
 
 Array = NDArray[Any]
@@ -172,6 +172,29 @@ def test_tokens_behind_a_change_of_version_are_named(tmp_path: Path) -> None:
     assert alike.of_cause != "old_behind_a_change", alike.sentence
 
 
+@pytest.mark.parametrize(("columns", "late"), [("all", 0.0), ("trl", 0.0), ("all", 0.5), ("all", 1.0)])
+def test_tokens_of_a_part_of_the_new_weights_are_told_from_late_labels(
+    tmp_path: Path, columns: str, late: float
+) -> None:
+    """Labels that change six tokens late, in all responses or in half of them, are of whole weights."""
+    shape = Shape(9003, steps=14, lag=1, schedule="partial", drift=0.2, noise=0.003)
+
+    def sampler(call: Call, logits: Array) -> Array:
+        ahead = call.of("switch") - call.position
+        arriving = (ahead > 0) & (ahead <= 6) & (call.of("switch") < shape.longest)
+        older, newer = call.policy.weights[call.version], call.policy.weights[call.version + 1]
+        if late:
+            arriving &= call.of("seq_id") % 10 < 10 * late
+            served = call.served(newer)
+        else:
+            served = call.served(np.where(np.arange(TENSORS) < TENSORS // 2, newer, older))
+        return np.where(arriving[:, None], served + shape.noise * call.noise(), logits)
+
+    (found, *_) = asked(open_run(write(simulate(shape, sampler=sampler), tmp_path / "run", columns)), "mismatch_cause")
+    assert (found.of_cause == "drawn_while_weights_arrive") == (not late), found.sentence
+    assert not late or "with a part" not in found.sentence
+
+
 def test_a_boundary_is_told_from_a_growth_that_rounding_hides(tmp_path: Path) -> None:
     """With four decimals values are equal where they differ by less; a boundary begins at once, far above that."""
     found = made(tmp_path / "run", lambda frame: np.where(frame["position"] < 17, 0, 0.2), decimals=4)
@@ -236,6 +259,23 @@ def test_a_mismatch_that_fades_is_of_another_context_or_of_older_weights(tmp_pat
     assert grown.of_cause not in ("other_context", "first_tokens_older"), grown.sentence
 
 
+def test_a_context_of_all_but_the_first_of_a_group_is_named(tmp_path: Path) -> None:
+    """Where it fades with the position; one that does not has no prompt in it."""
+
+    shape = Shape(9004, steps=14, lag=1)
+    wrong = np.random.default_rng(9).standard_normal((shape.states, shape.vocabulary))
+    for over in (18, 10_000):
+
+        def cached(log: Log, _: str, logits: Array, over: int = over) -> Array:
+            part = 0.4 * np.exp(-log.tokens["position"] / over) * (log.of_token("seq_id") % shape.responses > 0)
+            return logits + part[:, None] * wrong[log.state]
+
+        folder = write(simulate(shape, trainer=cached), tmp_path / f"{over}")
+        (found, *_) = asked(open_run(folder), "mismatch_cause")
+        assert (found.of_cause == "cached_prompt") == (over == 18), found.sentence
+        assert over > 18 or "of the first" in found.sentence, found.sentence
+
+
 @pytest.mark.parametrize(("columns", "prompts"), [("with reference", 0), ("all", 20), ("all", 0)])
 def test_a_sampler_with_twice_the_updates_is_told_from_one_with_half_of_them(
     tmp_path: Path, columns: str, prompts: int
@@ -280,6 +320,7 @@ def test_places_are_chance_on_noise() -> None:
              "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
              "routing_agreement": None, "segment_id": None, "history_break": None,
              "behind_change": (np.arange(n) % 25 - 9.0) * np.where(np.arange(n) % 25 < 9, np.nan, 1),
+             "before_change": (8.0 - np.arange(n) % 25) * np.where(np.arange(n) % 25 < 9, 1, np.nan),
              "absolute": np.arange(n) % 25 + rng.integers(5, 200, n // 25).repeat(25),
              "engine": rng.integers(0, 6, n // 25).repeat(25), "rank": None,
              "environment": rng.integers(0, 2, n // 50).repeat(50), "adapter": None,
