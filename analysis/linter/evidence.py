@@ -181,7 +181,7 @@ class LogEvidence(Evidence):
     @cached_property
     def states(self) -> pd.DataFrame:
         """Sums of squares inside states that several responses share, by prompt group; see lint_states.sql."""
-        return self.frame(query("linter/states"))
+        return self.frame(filled("linter/states", half=str(HALF)))
 
     @cached_property
     def sample(self) -> Sample:

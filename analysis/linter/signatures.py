@@ -32,6 +32,11 @@ STANDARD_ERRORS = 4.0
 FEWEST_GROUPS = 8
 # No sampler is set to more than this, or to less than one over it, times the trainer's temperature.
 _SUSPICIOUS = 3.0
+# Beyond this factor, or one over it, one of the two columns hardly varies: that is no temperature.
+_LARGEST_FACTOR = 10.0
+# A temperature is in all groups alike: the median group's slope is at least this share of the slope of all together,
+# which a few tokens far from the others, as placeholders are, can make by themselves.
+_LEAST_COMMON = 0.5
 # Groups that carry the slope: 1 over the sum of their squared shares.
 FEWEST_EFFECTIVE_GROUPS = 4.0
 # Share of the variance that the line explains: true temperatures come to .94 to .99, another context, whose values have
@@ -61,7 +66,9 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
                 f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, remark(f"R² {r2:.2f}")
             )
         )
-        if abs(slope) > LEAST_SLOPE and r2 > LEAST_R2 and abs(slope) > STANDARD_ERRORS * error and abs(slope) < 2:
+        common = np.median(xy[xx > 0] / xx[xx > 0]) * np.sign(slope) > _LEAST_COMMON * abs(slope)
+        clear = abs(slope) > max(LEAST_SLOPE, STANDARD_ERRORS * error) and r2 > LEAST_R2
+        if clear and common and 1 / _LARGEST_FACTOR <= _temperature_of(slope) <= _LARGEST_FACTOR:
             remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], r2, of_kind))
     if remarks:
         return remarks

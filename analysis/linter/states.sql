@@ -1,13 +1,15 @@
 -- grain: one prompt group of one step, tokens of the same weights (`is_fresh`) and others apart. Sums of squares and
 -- products inside states that several responses share (same prompt, same tokens so far, same version): the normaliser
--- of a temperature is one and the same there. x: mean of the two log-probs, y: their difference.
+-- of a temperature is one and the same there. x: mean of the two log-probs, y: their difference. What was not drawn is
+-- left out: a sampler that is certain of what the trainer gives less than the placeholder's log-probability.
 with
 opening as (
     select
         step, group_id, behavior_version, position, fresh is not null as is_fresh,
         (logp_same_engine + logp_behavior) / 2 as x,
         coalesce(fresh, log_rho) as y,
-        invalid is null and isfinite(coalesce(fresh, log_rho)) as counts,
+        invalid is null and isfinite(coalesce(fresh, log_rho))
+            and not (logp_behavior = 0 and logp_same_engine < $half) as counts,
         count(*) over before as n_before,
         sum(hash(token_id, position)) over before as path
     from examined
