@@ -5,9 +5,10 @@ import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
-from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.evidence import ROW_FAULTS, LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.verdict import ranges
@@ -27,6 +28,8 @@ _PADDED = 0.2
 # What tells one unlikely response from another, with its log-probability to three decimals.
 _SAME = ["step", "n", "path", "logp"]
 _MOST_COPIES = 10_000
+# Responses of one token that the sampler is certain of and another column is not; and of all responses of one token.
+_FEWEST_SINGLE, _NEARLY_ALL_SINGLE = 20, 0.9
 
 
 @check(order=90, needs=(("token_id",), *ANY))
@@ -148,6 +151,45 @@ def _again(evidence: LogEvidence) -> Finding | None:
             whole=True,
         ),
     )
+
+
+@mark(needs=(("token_id",), ("logp_behavior",), ("sequences.reward",)), limit=_NEARLY_ALL_SINGLE)
+def single_tokens_not_sampled(evidence: LogEvidence) -> MarkReading | None:
+    """Responses of one token are all the same one, of which logp_behavior is certain and another column is not.
+
+    Share of the responses of one token.
+    """
+    zeros = [each for each in evidence.remarks(zero_filled) if each.is_problem]
+    if evidence.total("zero_logp_behavior") < _FEWEST_SINGLE or not zeros:
+        return MarkReading(0.0, "")
+    rows = evidence.frame(
+        f"""
+        with single as (
+            select step, seq_id, min(token_id) as token_id, min(logp_behavior) = 0 as certain,
+                bool_or({ROW_FAULTS["zero_logp_behavior"]}) as doubted
+            from examined group by step, seq_id having count(*) = 1
+        ),
+        of as (select distinct on (step, seq_id) step, seq_id, reward::double as reward, environment from sequence)
+        select of.*, token_id, coalesce(certain, false) as certain, doubted, token_id is not null as is_single
+        from of left join single using (step, seq_id) order by step, seq_id
+        """
+    )
+    single, others = rows[rows["is_single"]], rows[~rows["is_single"]]
+    found = single[single["certain"]]
+    if found["doubted"].fillna(False).sum() < _FEWEST_SINGLE:
+        return MarkReading(0.0, "")
+    token = found["token_id"].mode().iloc[0]
+    found = found[found["token_id"] == token]
+    where = found["environment"].dropna().unique()
+    place = f" of {where[0]!r}" if len(where) == 1 and rows["environment"].nunique() > 1 else ""
+    earned, usual = (number(float(each["reward"].mean())) for each in (found, others))
+    return MarkReading(
+        len(found) / len(single),
+        f"{len(found):,} responses{place} are token {token:.0f} alone, with logp_behavior exactly 0, and earn {earned} "
+        f"where others earn {usual}",
+        steps_with(found.groupby("step").size()), ("n_tokens", "token_id"), first_of(found),
+        wrong_rows=next((each.wrong_rows for each in zeros if each.columns == ("logp_behavior",)), None),
+    )  # fmt: skip
 
 
 @check(order=70, needs=(*STATES, ("logp_behavior",)))

@@ -20,6 +20,7 @@ from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import sequence_rows
+from ratioscope.analysis.linter.responses import single_tokens_not_sampled
 
 _FEWEST = 40
 """Responses, of the left-out and of the kept ones, below which they are not compared."""
@@ -408,6 +409,12 @@ cause(
     "empty_responses", F.SELECTION, "Responses without a token are in the batch",
     requires=(responses_without_tokens,), supports={empty_responses_are_scored: 0.5},
     do="Sample failed responses again, or drop them before baselines are computed.",
+)  # fmt: skip
+cause(
+    "placeholder_responses", F.SELECTION, "Placeholders of one token stand where responses were not sampled",
+    requires=(single_tokens_not_sampled,),
+    do="Sample these responses again, or drop them before baselines are computed.", explains=("zero_filled",),
+    reports=("agentcore-rl-toolkit #122",),
 )  # fmt: skip
 cause(
     "one_seed", F.SELECTION, "Responses of a group are the same tokens, so none is better than another",

@@ -297,7 +297,8 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
         return "the whole column", None
     if found["low"] == found["high"]:
         given, rows = _not_sampled(evidence, column, fault, int(found["low"]))
-        return f"always at position {int(found['low'])}{given}", rows
+        if given or found["whole"] < found["affected"]:
+            return f"always at position {int(found['low'])}{given}", rows
     if found["whole"] == found["affected"]:
         other = "coalesce(logp_behavior_train, logp_current)" if column == "logp_behavior" else "logp_behavior"
         of_response = "over (partition by step, seq_id)"
@@ -327,24 +328,25 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
 def _not_sampled(evidence: LogEvidence, column: str, fault: str, position: int) -> tuple[str, LeftOut | None]:
     """What tells a token that nobody drew, and the rows: at one position it is the same nearly everywhere.
 
-    Behind the first position other tokens were drawn there, too; values that are lost would be theirs as well.
+    The prompt gives the first one of all responses. Behind it other tokens were drawn at that position, too; values
+    that are lost would be theirs as well.
     """
     if not evidence.log.has("token_id"):
         return "", None
-    counts = evidence.frame(
-        f"select token_id, count(*) as n from examined where position = {position} and {ROW_FAULTS[fault]} "
-        "and token_id is not null group by token_id order by n desc"
+    of = evidence.frame(
+        f"select token_id, count(*) filter ({ROW_FAULTS[fault]}) as n, count(*) filter ({column} = 0) as zeros, "
+        f"count({column}) as known, count(*) filter ({column} < {HALF}) as doubted from examined "
+        f"where position = {position} and token_id is not null group by token_id order by n desc"
     )
-    if not len(counts) or counts["n"].iloc[0] <= _ONE_TOKEN * counts["n"].sum():
+    if not len(of) or of["n"].iloc[0] <= _ONE_TOKEN * of["n"].sum():
         return "", None
     if position == 0:
+        if of["zeros"].sum() <= _ONE_TOKEN * of["known"].sum():
+            return "", None
         said = ", one token in nearly all responses: it was not sampled (BOS, or the end of the prompt)"
         return said, LeftOut("first tokens, which were not sampled", "position = 0")
-    token = int(counts["token_id"].iloc[0])
-    others = evidence.frame(
-        f"select count(*) as n from examined where position = {position} and token_id <> {token} and {column} < {HALF}"
-    )["n"].iloc[0]
-    if column != "logp_behavior" or counts["n"].iloc[0] < _FEWEST_FORCED or others < _FEWEST_FORCED:
+    token, n, others = int(of["token_id"].iloc[0]), of["n"].iloc[0], of["doubted"].iloc[1:].sum()
+    if column != "logp_behavior" or min(n, others) < _FEWEST_FORCED:
         return "", None
     return f", token id {token} each time: it was forced there, by a budget or a grammar, and not drawn", LeftOut(
         f"token id {token} where it was forced at position {position}",

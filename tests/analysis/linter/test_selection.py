@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.diagnosis import Severity
-from ratioscope.analysis.linter import Finding
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.runs.store import Run, open_run
 from tests.analysis.linter.remarks import asked
+from tests.cases.world import Shape, compared, set_advantages, share, simulate, write
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
 
@@ -254,3 +255,40 @@ def test_what_is_rejected_whatever_it_is_is_no_choice(tmp_path: Path) -> None:
 def test_a_selection_that_the_manifest_states_is_none(tmp_path: Path) -> None:
     found = remarks(tmp_path / "run", good_dropped, parts={"selection": "balanced"})
     assert not any(each.severity for each in found)
+
+
+def of_one_token(folder: Path, *, placeholder: float | None, token: int = 0) -> Run:
+    """A run of which some responses are one token: that the sampler is certain of, or drawn like the others."""
+    log = simulate(Shape(31, lag=0, steps=12, groups=12, noise=0.0, environments=("tools", "maths")))
+    short = (log.responses["environment"] == "tools") & (share(log.responses["step"], log.responses["seq_id"]) < 0.3)
+    log.keep(~short[log.row] | (log.tokens["position"] == 0))
+    alone = short[log.row]
+    if placeholder is not None:
+        log.tokens["token_id"] = np.where(alone, token, log.tokens["token_id"])
+        log.tokens["logp_behavior"] = np.where(alone, placeholder, log.tokens["logp_behavior"])
+        for name in ("logp_behavior_train", "logp_current", "logp_new"):
+            log.tokens[name] = np.where(alone, -9.0 - 3 * share(log.row, log.tokens["step"]), log.tokens[name])
+    log.responses["n_tokens"] = log.lengths()
+    log.responses["reward"] = np.where(short, 0.0, log.responses["reward"])
+    return open_run(write(set_advantages(log, compared(log.responses["reward"], log.responses["group_id"])), folder))
+
+
+def test_placeholders_of_one_token_are_no_responses_and_no_temperature(tmp_path: Path) -> None:
+    run = of_one_token(tmp_path / "run", placeholder=0.0)
+    (found,) = asked(run, "selection")
+    assert found.of_cause == "placeholder_responses" and "of 'tools' are token 0 alone" in found.sentence
+    (named,) = (each for each in lint(run) if each.of_cause == "placeholder_responses")
+    assert named.wrong_rows is not None and 0 < named.wrong_rows.share < 0.02
+    (zeros,) = asked(run, "zero_filled")
+    assert "whole responses" in zeros.sentence and "BOS" not in zeros.sentence
+    assert not any(each.is_problem for each in asked(run, "temperature"))
+
+
+def test_short_responses_that_were_drawn_are_no_placeholders(tmp_path: Path) -> None:
+    run = of_one_token(tmp_path / "run", placeholder=None)
+    assert "placeholder_responses" not in {each.of_cause for each in asked(run, "selection")}
+
+
+def test_a_few_tokens_of_any_constant_are_no_temperature(tmp_path: Path) -> None:
+    run = of_one_token(tmp_path / "run", placeholder=-0.4)
+    assert not any(each.is_problem for each in asked(run, "temperature"))
