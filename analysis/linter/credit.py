@@ -40,6 +40,7 @@ from ratioscope.analysis.linter.reward_parts import (
     reward_part_is_zero,
     scorer_is_away,
 )
+from ratioscope.analysis.linter.teacher import impossible_by_token_id, teacher_finds_sure_tokens_impossible
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
     advantage_follows_length,
@@ -198,6 +199,18 @@ cause(
     requires=(advantage_changes_at_a_position,), refutes=(advantage_ends_early,),
     do="Gather a response from all shards before its advantage is centred or whitened.",
     explains=("advantages",), reports=("miles #3229",),
+)  # fmt: skip
+cause(
+    "teacher_of_other_ids", F.CREDIT, "The teacher reads token ids by another vocabulary",
+    requires=(teacher_finds_sure_tokens_impossible, impossible_by_token_id),
+    do="Compare the tokenizers of policy and teacher id by id, and score the text by the teacher's own.",
+    reports=("TRL #4561",), columns=("logp_teacher",),
+)  # fmt: skip
+cause(
+    "teacher_disagrees", F.CREDIT, "The teacher finds impossible what the sampler is sure of",
+    requires=(teacher_finds_sure_tokens_impossible,), refutes=(impossible_by_token_id,),
+    do="Let the teacher score a text of its own by the same code, and compare the prompt that it reads.",
+    columns=("logp_teacher",),
 )  # fmt: skip
 
 _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",
