@@ -10,7 +10,14 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from ratioscope.analysis.findings.drop import drop_of
-from ratioscope.analysis.findings.fall import LEVEL_WORDS, fall_of, finite_values, noise_of_mean, own_noise
+from ratioscope.analysis.findings.fall import (
+    LEVEL_WORDS,
+    evaluated,
+    fall_of,
+    finite_values,
+    noise_of_mean,
+    own_noise,
+)
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, half_width, level, level_change
 from ratioscope.analysis.summary.summary import StepSummary
@@ -93,9 +100,9 @@ def _learning(summary: StepSummary, metric: str) -> str:
     return change(finite_values(summary, metric), title, _TIMES[metric], noise, least, share=share)
 
 
-def _noise(summary: StepSummary, metric: str) -> float:
+def _noise(summary: StepSummary, metric: str, window: int = 1) -> float:
     known = bool((summary.high[metric] > summary.low[metric]).any())
-    return noise_of_mean(summary, metric) if known else 0.0
+    return noise_of_mean(summary, metric, window) if known else 0.0
 
 
 class LevelTrend(NamedTuple):
@@ -131,14 +138,14 @@ def level_trend(summary: StepSummary) -> LevelTrend | None:
     larger: a policy goes up and down more than its prompts.
     """
     for metric, least_values in _LEAST_VALUES.items():
-        series = finite_values(summary, metric)
+        series, over = evaluated(summary) if metric == "eval_accuracy" else (finite_values(summary, metric), 1)
         if len(series) < least_values:
             continue
         third = len(series) // 3
         start, end = float(series.iloc[:third].mean()), float(series.iloc[-third:].mean())
         steps = series.index.astype(int).tolist()
         ends = (steps[0], steps[third - 1]), (steps[-third], steps[-1])
-        of_prompts, own = _noise(summary, metric) / -ndtri(_LEVEL / 2), float(np.nan_to_num(own_noise(series)))
+        of_prompts, own = _noise(summary, metric, over) / -ndtri(_LEVEL / 2), float(np.nan_to_num(own_noise(series)))
         if not of_prompts and not own and start != end:
             return None
         least, rises, declines = _LEAST.get(metric, 0.0), -ndtri(_CHANCE), -stdtrit(len(series) / 3, _CHANCE)

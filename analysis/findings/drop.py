@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, fall_at, finite_values, level_of, noise_of_mean
+from ratioscope.analysis.findings.fall import (
+    LEVEL_WORDS,
+    Fall,
+    evaluated,
+    fall_at,
+    finite_values,
+    level_of,
+    noise_of_mean,
+)
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import level_change, rounded_level
 from ratioscope.analysis.summary.summary import StepSummary
@@ -83,14 +91,14 @@ class Drop:
 
 def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:
     """The drop of evaluation accuracy, or of the training reward; beside an accuracy that holds, a deep one."""
-    accuracy, reward = finite_values(summary, "eval_accuracy"), finite_values(summary, "reward")
+    accuracy, over = evaluated(summary)
     share = limits.reward_fall
     if len(accuracy) >= _LEAST_EVALUATIONS:
-        found = followed(accuracy, share, noise_of_mean(summary, "eval_accuracy"), "eval_accuracy")
+        found = followed(accuracy, share, noise_of_mean(summary, "eval_accuracy", over), "eval_accuracy", over)
         if found is not None:
             return found
         share = limits.reward_lost
-    if len(reward) < _LEAST_REWARDS:
+    if len(finite_values(summary, "reward")) < _LEAST_REWARDS:
         return None
     return followed(
         level_of(summary, "reward", _WINDOW), share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from ratioscope.analysis.findings.evaluation_turns import evaluation_turns
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, half_width, level_change, rounded_level
 from ratioscope.analysis.findings.words import listed, some
@@ -58,7 +59,7 @@ class Fall:
     """Half width of the 95 % interval of one value; 0: unknown."""
     metric: str = "reward"
     window: int = 1
-    """How many steps a value is the mean of."""
+    """How many steps, or evaluations, a value is the mean of."""
     came_back: bool = False
     """Whether it was only for a time."""
     recovered: tuple[int, ...] = ()
@@ -110,7 +111,8 @@ class Fall:
 
     @property
     def _named(self) -> str:
-        of_steps = f" (means of {self.window} steps)" if self.window > 1 else ""
+        times = "evaluations" if self.metric == "eval_accuracy" else "steps"
+        of_steps = f" (means of {self.window} {times})" if self.window > 1 else ""
         return f"{LEVEL_WORDS[self.metric]}{of_steps}"
 
     @property
@@ -178,13 +180,23 @@ def levels_of(summary: StepSummary) -> list[tuple[str, "pd.Series[float]", int]]
     Evaluation accuracy first: the training reward lags behind it by the age of the data.
     """
     found = []
-    accuracy, reward = finite_values(summary, "eval_accuracy"), finite_values(summary, "reward")
+    (accuracy, over), reward = evaluated(summary), finite_values(summary, "reward")
     if len(accuracy) >= _LEAST_EVALUATIONS:
-        found.append(("eval_accuracy", accuracy, 1))
+        found.append(("eval_accuracy", accuracy, over))
     if len(reward) >= _LEAST_REWARDS:
         window = averaged_over("reward", len(reward))
         found.append(("reward", level_of(summary, "reward", window), window))
     return found
+
+
+def evaluated(summary: StepSummary) -> "tuple[pd.Series[float], int]":
+    """Evaluation accuracy as a level, and how many evaluations a value is the mean of.
+
+    Where what is evaluated takes turns, one evaluation cannot be compared with the next: values are of whole periods.
+    """
+    turns = evaluation_turns(summary)
+    window = turns.period if turns else 1
+    return level_of(summary, "eval_accuracy", window), window
 
 
 def averaged_over(metric: str, n: int) -> int:

@@ -53,6 +53,11 @@ def first(count: int, value: float, then: float) -> np.ndarray[Any, Any]:
     return np.where(np.arange(STEPS) < count, value, then)
 
 
+def turning(period: int) -> np.ndarray[Any, Any]:
+    """A slow rise on which a value stands that repeats."""
+    return 0.4 + 0.2 * RAMP + 0.15 * np.cos(2 * np.pi * np.arange(STEPS) / period)
+
+
 def between(start: int, end: int, value: float, meanwhile: float) -> np.ndarray[Any, Any]:
     """`value`, but for some steps."""
     return np.where((np.arange(STEPS) < start) | (np.arange(STEPS) >= end), value, meanwhile)
@@ -156,6 +161,10 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "far_from_reference": (made_up(kl_to_initial=5 * RAMP), made_up(kl_to_initial=5 * RAMP, s_k_bounded=0.3)),
     "reward_collapse": (made_up(eval_accuracy=first(30, 0.5, 0.2)), made_up(eval_accuracy=first(30, 0.5, 0.4))),
     "reward_drop": (made_up(eval_accuracy=first(59, 0.5, 0.2)), made_up(eval_accuracy=first(59, 0.5, 0.4))),
+    "evaluation_turns": (
+        made_up(eval_accuracy=turning(4), reward=first(30, 0.5, 0.52)),
+        made_up(eval_accuracy=turning(4), reward=turning(4)),  # the policy goes up and down
+    ),
     "reward_setback": (
         made_up(eval_accuracy=between(20, 30, 0.5, 0.2)),
         made_up(eval_accuracy=between(20, 22, 0.5, 0.2)),

@@ -30,6 +30,7 @@ from tests.analysis.diagnosis.made_up import (
 )
 from tests.making.runs import plain_step, write_run
 
+_WITHOUT_LIMIT = ("not_learning", "environment_forgotten", "evaluation_turns")
 every_rule = pytest.mark.parametrize("rule", RULES)
 
 
@@ -60,7 +61,7 @@ def test_every_finding_is_complete(rule: str, tmp_path: Path) -> None:
     assert finding.source and finding.numbers and all(number.label for number in finding.numbers)
     assert finding.metric in CATALOGUE
     # Of what is compared between responses the metric itself has no limit.
-    assert np.isfinite(finding.limit) or RULES[rule].absence or rule in ("not_learning", "environment_forgotten")
+    assert np.isfinite(finding.limit) or RULES[rule].absence or rule in _WITHOUT_LIMIT
     assert (finding.steps or RULES[rule].absence) and set(finding.steps) <= set(evidence.values.index)
     assert list(finding.steps) == sorted(finding.steps)
 
