@@ -1,14 +1,31 @@
-"""A fall that has begun, said at once: later values tell whether it stays, and a run can be stopped before."""
+"""A fall that has begun, said at once: later values tell whether it stays, and a run can be stopped before; and one of
+a part of the reward, beside an accuracy that holds."""
 
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.diagnosis.around import CLEAR, fall_seen, noise_of_one
 from ratioscope.analysis.diagnosis.collapse import causes_in_words, remedy_of
-from ratioscope.analysis.diagnosis.evidence import RunEvidence
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.cause import Family, rivals
-from ratioscope.analysis.findings.drop import drop_of
+from ratioscope.analysis.findings.course import level_trend
+from ratioscope.analysis.findings.drop import Drop, as_fall, drop_of, reward_drop_of
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import capital, half_width, level
+from ratioscope.analysis.findings.numbers import capital, half_width, level, number, percent
+from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
+from ratioscope.run_format import schema
+
+_MOST = 0.7
+"""Of what the reward lost: a part that lost so much of it is named."""
+_FIT = 0.99
+"""R² of the reward on its parts from which they make it up."""
 
 
 @rule("reward_drop", order=108, page="overview", group=None, outcome=True, cause=False, another_rule=True)
@@ -48,3 +65,79 @@ def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
         source="S3 figures 3 and 9; S1 3",
         limit=drop.limit,
     )
+
+
+@rule("reward_part_drop", order=113, page="overview", group=None, words="drop of a part of the reward", cause=False)
+def reward_part_has_dropped(evidence: RunEvidence) -> Finding | None:
+    """The training reward is low by the share that counts as a fall, and one of its parts has lost most of that.
+
+    A reward that moves with its prompts moves in all of its parts: beside an accuracy that holds it has to lose more.
+    """
+    drop = reward_drop_of(evidence.summary, evidence.limits.reward_fall)
+    if evidence.run is None or drop is None or not (drop.is_low and drop.lasting) or fall_seen(evidence) is not None:
+        return None
+    best = as_fall(evidence.summary, drop).best_step
+    lost = _lost_by_part(evidence.run, drop, best)
+    if lost is None:
+        return None
+    name = str(lost["lost"].drop("reward").idxmax())
+    share = float(lost["lost"][name] / lost["lost"]["reward"])
+    if not (share > _MOST and lost["lost"][name] > CLEAR * lost["error"][name]):
+        return None
+    before, after = ({key: number(float(value), digits=2) for key, value in lost[when].items()}
+                     for when in ("before", "after"))  # fmt: skip
+    others = [f"{key} went from {before[key]} to {after[key]}" for key in lost.index if key not in (name, "reward")]
+    trend = level_trend(evidence.summary)
+    evaluated = trend is not None and trend.metric == "eval_accuracy"
+    told = " Evaluation accuracy shows no such fall." if evaluated else ""
+    low = evidence.values["reward"].loc[list(drop.steps)]
+    return Finding(
+        severity=Severity.NOTICE if trend is not None and evaluated and trend.clear == "rose" else Severity.WARNING,
+        sentence=f"Training reward fell {before['reward']} → {after['reward']} after step {best}: {name} fell "
+        f"{before[name]} → {after[name]}.",
+        metric="reward",
+        steps=steps_of(low),
+        numbers=(Number("training reward, best before", drop.best), evidence.latest("reward")),
+        why=f"{name} makes up {percent(min(share, 1.0))} of the loss; {'; '.join(others)}.{told}",
+        do=f"Compare responses of steps {best} and {drop.last_step} by what {name} scores.",
+        source="S3 figures 3 and 9; S1 3",
+        limit=drop.limit,
+    )
+
+
+def _lost_by_part(run: Run, drop: Drop, best: int) -> pd.DataFrame | None:
+    """Of the reward and each of its parts, with its weight: mean up to the best level and since the drop, the
+    difference, and its error; at the mixture of environments since the drop.
+
+    None where the parts do not make up the reward, or where the mixture made most of the drop.
+    """
+    names = reward_parts(run)
+    if not names:
+        return None
+    listed = ", ".join(f'try_cast("{name}" as double) as "{name}"' for name in names)
+    with relations(run, tables=(schema.SEQUENCES,)) as connection:
+        rows = connection.execute(
+            f"select step, coalesce(environment, '') as environment, reward::double as reward, {listed} from sequence "
+            "where isfinite(reward) and dropped is null order by step"
+        ).df()
+    rows[[*names]] = rows[[*names]].fillna(0.0)  # a part that is not of this response
+    centred = rows[[*names]] - rows[[*names]].mean()
+    reward = rows["reward"] - rows["reward"].mean()
+    weights, *_ = np.linalg.lstsq(centred.to_numpy(), reward.to_numpy(), rcond=None)
+    if float((reward - centred @ weights).var()) > (1 - _FIT) * float(reward.var()):
+        return None
+    rows[[*names]] *= weights
+    keys = ["reward", *names]
+    well = rows[(rows["step"] > best - drop.window) & (rows["step"] <= best)]
+    low = rows[rows["step"].isin(drop.steps)]
+    of = low["environment"].value_counts(normalize=True)
+    before, after = (each.groupby("environment")[keys].mean().reindex(of.index) for each in (well, low))
+    if before.isna().any(axis=None):  # an environment that is new
+        return None
+    found = pd.DataFrame({"before": of @ before, "after": of @ after})
+    found["lost"] = found["before"] - found["after"]
+    if found["lost"]["reward"] < (float(well["reward"].mean()) - float(low["reward"].mean())) / 2:
+        return None
+    steps = rows.groupby("step")[keys].mean()
+    spread = pd.Series({key: noise_of_one(steps[key], drop.window) for key in keys})
+    return found.assign(error=spread * sqrt(1 / drop.window + 1 / len(drop.steps)))

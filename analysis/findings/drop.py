@@ -17,7 +17,6 @@ from ratioscope.analysis.findings.fall import (
     Fall,
     evaluated,
     fall_at,
-    finite_values,
     level_of,
     noise_of_mean,
 )
@@ -98,11 +97,15 @@ def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:
         if found is not None:
             return found
         share = limits.reward_lost
-    if len(finite_values(summary, "reward")) < _LEAST_REWARDS:
+    return reward_drop_of(summary, share)
+
+
+def reward_drop_of(summary: StepSummary, share: float) -> Drop | None:
+    """The drop of the training reward alone, by a share of its best."""
+    level = level_of(summary, "reward", _WINDOW)
+    if len(level) <= _LEAST_REWARDS - _WINDOW:
         return None
-    return followed(
-        level_of(summary, "reward", _WINDOW), share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW
-    )
+    return followed(level, share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW)
 
 
 def as_fall(summary: StepSummary, drop: Drop) -> Fall:

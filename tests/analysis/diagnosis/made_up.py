@@ -234,10 +234,31 @@ def with_environments(folder: Path, math_at_the_end: float) -> RunEvidence:
     return RunEvidence(summarise(run), run)
 
 
+def with_a_format(folder: Path, kept: float, right: float) -> RunEvidence:
+    """Each of 30 steps has 64 responses; from step 12 on one part of the reward, or the other, is earned less often."""
+
+    def step(number: int) -> Step:
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((3, 64), -1.0), number=number, group=np.arange(64) // 8)
+        late = number >= 12
+        parts = {"reward_task": rng.random(64) < (right if late else 0.5),
+                 "reward_format": rng.random(64) < (kept if late else 0.9)}  # fmt: skip
+        made.sequences.update({name: each.astype(np.float32) for name, each in parts.items()})
+        made.sequences["reward"] = made.sequences["reward_task"] + 0.5 * made.sequences["reward_format"]
+        return replace(made, scalars=made.scalars | {"eval_accuracy": 0.5 + 0.01 * rng.standard_normal()})
+
+    run = open_run(write_run(folder, [step(number) for number in range(30)]))
+    return RunEvidence(summarise(run), run)
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
         lambda folder: with_environments(folder, 0.6),
+    ),
+    "reward_part_drop": (
+        lambda folder: with_a_format(folder, 0.1, 0.5),
+        lambda folder: with_a_format(folder, 0.6, 0.3),
     ),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),
