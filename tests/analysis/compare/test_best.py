@@ -95,7 +95,7 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
         "Best under sync_interval = 20: a (50%); lower: b (10%).", "Best offline: b (60%); lower: a (20%).",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
-    assert rank_words(found) == {0: "highest", 1: "lower", 2: "lower", 3: "best"}
+    assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
     assert more.sentences == (
         "Best under sync_interval = 20: a (50%), 40 points ahead.",
