@@ -60,7 +60,7 @@ def runs() -> dict[str, Listed]:
     return {run.run_id: run for run in listed_runs(tuple(map(str, shelves())))}
 
 
-class Drawn(NamedTuple):
+class DrawnState(NamedTuple):
     """Which state of a run a page shows. What goes on while the page stays open holds this, and not the state: of a
     live run each viewer would otherwise keep one of tens of megabytes."""
 
@@ -161,7 +161,7 @@ def open_listed(listed: Listed) -> Opened:
     return opened
 
 
-def has_news(drawn: Drawn) -> bool:
+def has_news(drawn: DrawnState) -> bool:
     """Whether `open_listed` would give another state than this one."""
     return _shared(drawn.run_id, str(drawn.folder), drawn.limits).has_news(drawn.signature)
 

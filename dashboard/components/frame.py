@@ -206,7 +206,7 @@ def _bar(listed: Listed, opened: Opened) -> None:
         if status in ("running", "stalled"):
             follow = st.toggle("Follow", value=True, key="follow", help="Show new steps as they arrive.")
             session().follows = follow
-            _follow(state.Drawn.of(opened), status, follow=follow)
+            _follow(state.DrawnState.of(opened), status, follow=follow)
         _range_bar(opened)
         _lines(opened)
         view_tools(opened.run_id)
@@ -242,7 +242,7 @@ def _setting(run: Run) -> str:
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def _follow(drawn: state.Drawn, status: str, *, follow: bool) -> None:
+def _follow(drawn: state.DrawnState, status: str, *, follow: bool) -> None:
     """The only thing that runs while nothing happens: one comparison of two short texts, and of the status in the list
     with the one that is drawn."""
     if follow and rested():
