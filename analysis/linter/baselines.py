@@ -148,6 +148,38 @@ def advantage_of_a_stride(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+@mark(needs=(*IN_GROUPS, ("segment_id", "turn")), limit=0.8)
+def advantage_counts_parts(evidence: LogEvidence) -> MarkReading | None:
+    """Advantages are what rewards give where a response counts once for each of its segments, or turns."""
+    rows = whole_groups(evidence)
+    if len(rows) < FEWEST_RESPONSES:
+        return None
+    own = max(explained_by(rows, formulas_of(rows)))
+    if not own <= 1 - SOME:
+        return MarkReading(0.0, "")
+    parts = evidence.frame(
+        "select step, seq_id, count(distinct segment_id) as segment, count(distinct turn) as turn from token "
+        "group by step, seq_id"
+    )
+    rows = rows.merge(parts, on=["step", "seq_id"])
+    best = MarkReading(0.0, "")
+    for part in ("segment", "turn"):
+        times = rows[part].astype(float)
+        of = times.groupby(rows["group"])
+        tells = (of.transform("min") < of.transform("max")) & (rows["advantage"].abs() > ZERO)
+        if tells.sum() < FEWEST_RESPONSES or not times.min() > 0:
+            continue
+        found = max(explained_by(rows, formulas_of(rows, times)))
+        if (found - own) / (1 - own) > best.value:
+            best = MarkReading(
+                (found - own) / (1 - own),
+                f"rewards give {percent(found)} of the advantages counted once for each {part}, {percent(own)} counted "
+                "once for each response",
+                steps_with(rows[tells].groupby("step").size()), ("advantage",), first_of(rows[tells]),
+            )  # fmt: skip
+    return best
+
+
 @mark(needs=IN_GROUPS, limit=0.9)
 def advantage_of_another_kind(evidence: LogEvidence) -> MarkReading | None:
     """The group's rewards give the advantages by another rule than the one that the manifest names."""

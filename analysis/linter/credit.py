@@ -10,6 +10,7 @@ from ratioscope.analysis.linter.baselines import (
     advantage_by_place_in_group,
     advantage_by_prompt,
     advantage_by_step,
+    advantage_counts_parts,
     advantage_discounted,
     advantage_is_the_reward,
     advantage_is_zero,
@@ -83,6 +84,12 @@ cause(
     requires=(advantage_of_a_stride,), refutes=(advantage_by_step, advantage_is_the_reward, *_STATED),
     do="Key the baseline by the group of a response, not by its row.", explains=("advantages",),
     reports=("AReaL #1419",),
+)  # fmt: skip
+cause(
+    "counted_by_part", F.CREDIT, "Baselines count a response several times",
+    requires=(advantage_counts_parts,), refutes=(advantage_by_step, *_STATED),
+    do="Take mean and deviation over responses, one reward each, before they are split.", explains=("advantages",),
+    reports=("slime #2302", "slime #2062", "agent-lightning #445"),
 )  # fmt: skip
 cause(
     "another_kind", F.CREDIT, "Advantages are of another kind than the manifest says",
@@ -214,7 +221,7 @@ cause(
 )  # fmt: skip
 
 _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",
-              "single_responses", "single_responses_cancel")  # fmt: skip
+              "counted_by_part", "single_responses", "single_responses_cancel")  # fmt: skip
 
 
 @check(order=225, needs=(("advantage",),))

@@ -117,10 +117,17 @@ KIND_OF_RULE = {
 """The kinds of `algorithm.parts.advantage`, by what they make of a group's rewards."""
 
 
-def formulas_of(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """What the usual kinds make of the rewards of a group, (n_responses,) for each of the rules."""
-    centred, n = within_group(rows, "reward"), rows["reward"].groupby(rows["group"]).transform("size")
-    population = (centred**2).groupby(rows["group"]).transform("mean") ** 0.5
+def formulas_of(rows: pd.DataFrame, counted: "pd.Series[float] | None" = None) -> dict[str, NDArray[np.float64]]:
+    """What the usual kinds make of the rewards of a group, (n_responses,) for each of the rules.
+
+    Args:
+        counted: how often each response counts in its group; None: once.
+    """
+    times = pd.Series(1.0, rows.index) if counted is None else counted
+    group = rows["group"]
+    n = times.groupby(group).transform("sum")
+    centred = rows["reward"] - (times * rows["reward"]).groupby(group).transform("sum") / n
+    population = ((times * centred**2).groupby(group).transform("sum") / n) ** 0.5
     scales = (pd.Series(1.0, rows.index), population, population * (n / (n - 1).clip(lower=1)) ** 0.5, (n - 1) / n)
     return {
         words: np.where(scale > SAME, centred / scale.clip(lower=SAME), 0.0)

@@ -367,3 +367,22 @@ def of_another_count(batch: Batch) -> None:
     batch.parts["reward_length"] = -0.01 * (batch.length + batch.rng.normal(0, 2.0, N))
     batch.reward = batch.parts["reward_task"] + batch.parts["reward_length"]
     batch.advantage = normalised(batch.reward, batch.group)
+
+
+def _counted(batch: Batch, times: Ints) -> None:
+    """The baseline counts a response several times."""
+    for group in range(GROUPS):
+        own = batch.group == group
+        r, n = batch.reward[own], times[own]
+        above = r - np.average(r, weights=n)
+        deviation = (np.average(above**2, weights=n) * n.sum() / (n.sum() - 1)) ** 0.5
+        batch.advantage[own] = above / (deviation + 1e-4)
+
+
+def by_turn(batch: Batch) -> None:
+    _counted(batch, (batch.length - 1) // TURN + 1)
+
+
+def by_length(batch: Batch) -> None:
+    """The optimal baseline of OPO: another kind of advantage."""
+    _counted(batch, batch.length)

@@ -62,6 +62,7 @@ FAULTS = {
         Case(credited.lost_behind_a_tool, "lost_behind_a_tool", "it is 0 in 100% of 198"),
         Case(credited.unrewarded_behind_a_tool, "unrewarded_behind_a_tool", "as if they had earned 0"),
         Case(credited.in_another_order, "rewards_of_other_responses", "reward_length fits the length in"),
+        Case(credited.by_turn, "counted_by_part", "100% of the advantages counted once for each turn"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
@@ -85,6 +86,7 @@ CONTROLS = {
         credited.ended_by_a_tool,
         credited.cut_off_without_credit,
         credited.of_another_count,
+        credited.by_length,
     )
 }
 
