@@ -18,6 +18,7 @@ from ratioscope.analysis.linter.credit import credit
 from ratioscope.analysis.linter.credited import CENTRED, RELATIVE, kind_of
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
+from ratioscope.analysis.linter.members import small_groups_are_off_centre
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.analysis.runs.scalars import flags_of_scalars, unusable
 
@@ -221,8 +222,9 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
                        f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups). They are of other "
                        "responses, or made of another reward than the logged one.",
                        Severity.WARNING, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
-    off = _off_centre(evidence, responses) if kind in CENTRED else None
-    if not kind and (~constant).mean() <= _SOME:
+    compared = kind in CENTRED or (not kind and small_groups_are_off_centre(evidence).present)
+    off = _off_centre(evidence, responses) if compared else None
+    if off is None and not kind and (~constant).mean() <= _SOME:
         off = _of_another_reward(responses[constant], Severity.NOTICE)
     if off is not None:
         return [off]
@@ -289,7 +291,7 @@ def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | Non
         says = f"Each group has {size}: responses of each are missing, or something is added to its advantages."
     return Finding(
         f"The advantages of {len(off):,} of {len(whole):,} groups follow the rewards and do not add up to 0, where "
-        f"their kind makes them. {says}",
+        f"{'their kind makes them' if kind_of(evidence) else 'those of whole groups do'}. {says}",
         Severity.WARNING,
         "Log every response that was sampled; of those that the loss left out, say why in the column dropped.",
         (estimated("groups", len(off)), estimated("largest mean of a group", float(off["mean"].abs().max()))),

@@ -34,6 +34,15 @@ from ratioscope.analysis.linter.credit_of_turns import (
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
+from ratioscope.analysis.linter.members import (
+    advantages_magnify_rewards,
+    off_centre_groups_are_last,
+    origins_are_scored_otherwise,
+    origins_share_a_baseline,
+    reward_goes_with_the_response,
+    rewards_differ_between_groups_alone,
+    small_groups_are_off_centre,
+)
 from ratioscope.analysis.linter.reward_order import reward_of_another_length
 from ratioscope.analysis.linter.reward_parts import (
     advantage_of_other_weights,
@@ -90,6 +99,25 @@ cause(
     requires=(advantage_counts_parts,), refutes=(advantage_by_step, *_STATED),
     do="Take mean and deviation over responses, one reward each, before they are split.", explains=("advantages",),
     reports=("slime #2302", "slime #2062", "agent-lightning #445"),
+)  # fmt: skip
+cause(
+    "cut_batch", F.CREDIT, "Batches, or their log, are cut inside of groups",
+    requires=(small_groups_are_off_centre, off_centre_groups_are_last), refutes=_STATED,
+    do="Cut batches between groups, or before advantages are computed; log every response of the loss.",
+    explains=("advantages",), reports=("rllm #924",), columns=("sequences",),
+)  # fmt: skip
+cause(
+    "mixed_origins", F.CREDIT, "Two sources of responses that are scored differently share a baseline",
+    requires=(origins_share_a_baseline, origins_are_scored_otherwise), refutes=_STATED,
+    do="Give each of them groups of its own, so that a response is compared with those that are scored alike.",
+    reports=("prime-rl #3108",),
+)  # fmt: skip
+cause(
+    "scores_of_the_prompt", F.CREDIT, "Rewards tell prompts apart and hardly their responses",
+    requires=(rewards_differ_between_groups_alone, advantages_magnify_rewards),
+    refutes=(reward_goes_with_the_response,),
+    do="Check at which token the scorer reads a response, and do not divide by so small a deviation.",
+    reports=("TRL #6952",),
 )  # fmt: skip
 cause(
     "another_kind", F.CREDIT, "Advantages are of another kind than the manifest says",

@@ -38,6 +38,8 @@ class Batch:
     missing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(N, dtype=bool))
     """Responses that are not logged."""
     finish: list[str] = field(default_factory=list)
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Further columns of the responses."""
     reference: Floats | None = None
     """KL to the reference of each response, nats a token."""
 
@@ -87,6 +89,7 @@ def _step(batch: Batch) -> Step:
     reward = batch.reward if batch.logged is None else batch.logged
     step.sequences.update({"reward": reward.astype(np.float32), "prompt_id": batch.prompt + 100 * batch.number})
     step.sequences.update({name: values.astype(np.float32) for name, values in batch.parts.items()})
+    step.sequences.update(batch.columns)
     if batch.finish:
         step.sequences["finish_reason"] = batch.finish
     step.scalars.update(batch.scalars)
@@ -386,3 +389,62 @@ def by_turn(batch: Batch) -> None:
 def by_length(batch: Batch) -> None:
     """The optimal baseline of OPO: another kind of advantage."""
     _counted(batch, batch.length)
+
+
+def cut_off_at_the_end(batch: Batch) -> None:
+    """The batch loses what does not fill a piece."""
+    batch.missing = np.arange(N) >= N - 3
+
+
+def cut_before_the_baseline(batch: Batch) -> None:
+    cut_off_at_the_end(batch)
+    batch.advantage = normalised(batch.reward, np.where(batch.missing, -1, batch.group))
+
+
+def two_agents(batch: Batch) -> None:
+    """One of them has a graded reward, and the other one right or wrong."""
+    planner = np.arange(N) % 2 == 0
+    batch.columns = {"source": np.where(planner, "planner", "solver")}
+    graded = np.clip(0.6 + 0.3 * batch.reward + 0.1 * batch.rng.standard_normal(N), 0, 1)
+    batch.reward = np.where(planner, graded, batch.reward)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def two_agents_apart(batch: Batch) -> None:
+    """The same with a baseline for each."""
+    two_agents(batch)
+    batch.advantage = normalised(batch.reward, 2 * batch.group + np.arange(N) % 2)
+
+
+def with_demonstrations(batch: Batch) -> None:
+    """Those of an expert are better by design, and scored as all others are."""
+    expert = np.arange(N) % 4 == 0
+    batch.columns = {"source": np.where(expert, "expert", "policy")}
+    batch.reward = np.where(expert & (batch.rng.random(N) < 0.9), 1.0, batch.reward)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def graded_demonstrations(batch: Batch) -> None:
+    with_demonstrations(batch)
+    batch.reward = batch.reward + 0.3 * batch.rng.standard_normal(N)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def _of_the_prompt(batch: Batch, inside: Floats) -> None:
+    batch.reward = 3 * batch.rng.random(GROUPS)[batch.group] + inside
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def scored_by_the_prompt(batch: Batch) -> None:
+    """The score of a group is one, and some rounding."""
+    _of_the_prompt(batch, 0.002 * batch.rng.standard_normal(N))
+
+
+def scored_by_a_little_length(batch: Batch) -> None:
+    """Small differences, which are of the response."""
+    _of_the_prompt(batch, np.asarray(0.001 * batch.length, dtype=np.float64))
+
+
+def of_another_difficulty(batch: Batch) -> None:
+    """A reward model for which prompts differ more than their responses do."""
+    _of_the_prompt(batch, 0.1 * batch.rng.standard_normal(N))

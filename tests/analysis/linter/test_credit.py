@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from ratioscope.analysis.diagnosis import Severity, diagnose
@@ -63,6 +64,9 @@ FAULTS = {
         Case(credited.unrewarded_behind_a_tool, "unrewarded_behind_a_tool", "as if they had earned 0"),
         Case(credited.in_another_order, "rewards_of_other_responses", "reward_length fits the length in"),
         Case(credited.by_turn, "counted_by_part", "100% of the advantages counted once for each turn"),
+        Case(credited.cut_off_at_the_end, "cut_batch", "of them are the last of their step"),
+        Case(credited.two_agents, "mixed_origins", "source planner is"),
+        Case(credited.scored_by_the_prompt, "scores_of_the_prompt", "inside of groups they are nearly the same"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
@@ -87,6 +91,12 @@ CONTROLS = {
         credited.cut_off_without_credit,
         credited.of_another_count,
         credited.by_length,
+        credited.cut_before_the_baseline,
+        credited.two_agents_apart,
+        credited.with_demonstrations,
+        credited.graded_demonstrations,
+        credited.scored_by_a_little_length,
+        credited.of_another_difficulty,
     )
 }
 
@@ -124,6 +134,21 @@ def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path:
 def test_one_shift_in_all_steps_is_no_second_whitening(tmp_path: Path) -> None:
     for name in ("asymre", "our_own"):
         assert causes(tmp_path / name, credited.shifted_alike, algorithm={"name": name}) == set()
+
+
+def test_missing_responses_are_named_without_a_kind(tmp_path: Path) -> None:
+    def lost(batch: credited.Batch) -> None:
+        batch.missing = batch.rng.random(credited.N) < 0.04
+
+    (remark,) = asked(open_run(credited.written(tmp_path / "run", lost)), "advantages")
+    assert remark.severity and "those of whole groups do. Responses of these groups are missing" in remark.sentence
+
+
+def test_responses_without_a_reward_do_not_make_a_group_small(tmp_path: Path) -> None:
+    def unscored(batch: credited.Batch) -> None:
+        batch.logged = np.where(np.arange(credited.N) >= credited.N - 3, np.nan, batch.reward)
+
+    assert causes(tmp_path / "run", unscored) == set()
 
 
 def test_another_kind_than_the_stated_one_is_named(tmp_path: Path) -> None:
