@@ -26,9 +26,11 @@ from ratioscope.analysis.linter.credit_of_turns import (
     advantage_changes_at_a_position,
     advantage_drifts_by_turn,
     advantage_ends_early,
+    advantage_high_at_ends,
     advantage_in_last_turn_only,
     advantage_lost_behind_a_tool,
     credit_as_long_as_last_turn,
+    cut_off_ends_lack_it,
     reward_lost_behind_a_tool,
 )
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
@@ -227,6 +229,12 @@ cause(
     requires=(reward_lost_behind_a_tool,), refutes=(advantage_lost_behind_a_tool,),
     do="Put the reward on the last sampled token of a response: that of a tool's answer is outside of the mask.",
     explains=("advantages",), reports=("miles #1827",),
+)  # fmt: skip
+cause(
+    "value_behind_the_end", F.CREDIT, "Finished responses end on high advantages, whatever they earned",
+    requires=(advantage_high_at_ends, cut_off_ends_lack_it),
+    do="Take the value behind the last token as 0, not that of padding; log a bonus for finishing in the reward.",
+    reports=("ROLL #447",),
 )  # fmt: skip
 
 cause(

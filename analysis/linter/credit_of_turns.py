@@ -1,5 +1,7 @@
 """Marks of the tokens and turns of a response that its advantage reaches, and where it changes."""
 
+from math import inf
+
 import numpy as np
 import pandas as pd
 
@@ -15,6 +17,7 @@ from ratioscope.analysis.linter.credited import (
     ZERO,
     explained_by,
     formulas_of,
+    has_critic,
     responses_with_advantage,
     scored_responses,
     within_group,
@@ -23,6 +26,12 @@ from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_wit
 from ratioscope.analysis.linter.selection import FAILED_REASON
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
+_TO_THE_END: tuple[Need, ...] = (
+    ("advantage",), ("position",), ("sequences.reward",), ("sequences.n_tokens",),
+    ("sequences.truncated", "sequences.finish_reason"),
+)  # fmt: skip
+_SURE = 3.0
+"""Standard errors."""
 _FEW = 1 / 8
 """Of the positions: where parts of responses begin. Advantages that are discounted or of tokens change at more."""
 _MOST_NAMED = 3
@@ -211,6 +220,85 @@ def advantage_changes_at_a_position(evidence: LogEvidence) -> MarkReading | None
         f"in all responses they change at position {at}{also}",
         evidence.all_steps, ("advantage", "position"),
     )  # fmt: skip
+
+
+@mark(needs=_TO_THE_END, limit=0.5)
+def advantage_high_at_ends(evidence: LogEvidence) -> MarkReading | None:
+    """Of a critic: finished responses of little reward end on a larger advantage than good ones have in their first
+    half.
+
+    A critic that foresees the reward on average gives the former a last advantage below 0, and the latter one above 0.
+    """
+    rows = _finished(evidence)
+    if rows is None:
+        return None
+    steps = np.sort(rows["step"].unique())
+    late = rows["step"] > steps[len(steps) // 2]
+    found = []
+    for part in (rows[late], rows[~late]):  # a critic is wrong before it has learned
+        worse, better = part[part["worse"] & ~part["cut"]]["last"], part[part["better"]]["early"]
+        if min(len(worse), len(better)) < FEWEST_RESPONSES:
+            return None
+        noise = (worse.var() / len(worse) + better.var() / len(better)) ** 0.5
+        found.append(worse.mean() - better.mean() - _SURE * noise)
+    worse, better = rows[rows["worse"] & ~rows["cut"]], rows[rows["better"]]
+    return MarkReading(
+        float(min(found)),
+        f"worse ones {number(float(worse['last'].mean()), digits=2)} deviations above the mean, the first half of "
+        f"better ones {number(float(better['early'].mean()), digits=2)}",
+        steps_with(worse.groupby("step").size()), ("advantage",), first_of(worse),
+    )  # fmt: skip
+
+
+@mark(needs=_TO_THE_END, limit=0.7)
+def cut_off_ends_lack_it(evidence: LogEvidence) -> MarkReading | None:
+    """Responses that the length limit cut end without that advantage: nothing follows them; share of it that they
+    lack."""
+    if not advantage_high_at_ends(evidence).present or (rows := _finished(evidence)) is None:
+        return None
+    worse = rows[rows["worse"]]
+    cut, ended = worse[worse["cut"]]["last"], worse[~worse["cut"]]["last"]
+    if len(cut) < FEWEST_RESPONSES:
+        return None
+    noise = (cut.var() / len(cut) + ended.var() / len(ended)) ** 0.5
+    lacking = float(ended.mean() - cut.mean())
+    usual = float(ended.mean() - rows[rows["better"]]["early"].mean())
+    return MarkReading(
+        (lacking - _SURE * float(noise)) / usual,
+        f"worse ones that the length limit cut end on {number(float(cut.mean()), digits=2)}",
+    )  # fmt: skip
+
+
+def _finished(evidence: LogEvidence) -> pd.DataFrame | None:
+    """Of a critic's advantages, in deviations of their step: the last one of a response, and the mean of its first
+    half; `worse` and `better` than its step's mean reward, and `cut` at the length limit. None: of no critic."""
+
+    def made() -> pd.DataFrame | None:
+        if not has_critic(evidence) or responses_with_advantage(evidence)["constant"].mean() > 0.5:
+            return None
+        rows = evidence.frame(
+            """
+            with of as (
+                select step, avg(advantage::double) as mean, stddev_pop(advantage::double) as deviation
+                from token where isfinite(advantage) group by step
+            ), response as (
+                select t.step, t.seq_id, arg_max(t.advantage::double, t.position) as last,
+                    avg(t.advantage::double) filter (t.position < s.n_tokens / 2) as early,
+                    any_value(s.reward::double) as reward, any_value(coalesce(s.truncated, false)
+                        or coalesce(s.finish_reason = 'length', false)) as cut
+                from token as t join sequence as s using (step, seq_id)
+                where isfinite(t.advantage) and isfinite(s.reward) and s.dropped is null group by t.step, t.seq_id
+            )
+            select step, seq_id, reward, cut, (last - mean) / deviation as last, (early - mean) / deviation as early
+            from response join of using (step) where deviation > 0 order by step, seq_id
+            """
+        )
+        above = rows["reward"] - rows["reward"].groupby(rows["step"]).transform("mean")
+        # Finishing may be worth something: those that earned more than what is cut off are not called worse.
+        most = rows["reward"][rows["cut"]].mean() if rows["cut"].any() else inf
+        return rows.assign(worse=(above < -SAME) & (rows["reward"] <= most + SAME), better=above > SAME)
+
+    return evidence.once("ends of responses under a critic", made)
 
 
 @mark(needs=_TURNS, limit=0.8)

@@ -14,7 +14,9 @@ CENTRED = ("group_mean", "group_normalised", "leave_one_out")
 RELATIVE = (*CENTRED, "shifted", "pairwise")
 _COMPARING = frozenset({"grpo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "rloo"})
 """Algorithms that compare the responses of a group by their definition, where the manifest names no parts."""
-_OTHERS = frozenset({"ppo", "a2c", "a3c", "reinforce", "reinforce_plus_plus", "vanilla_pg", "remax", "vapo"})
+_CRITICS = frozenset({"ppo", "a2c", "a3c", "vapo"})
+"""Those that take the advantage from a value function."""
+_OTHERS = _CRITICS | {"reinforce", "reinforce_plus_plus", "vanilla_pg", "remax"}
 SAME = 1e-5
 """Rewards or advantages that differ by less are the same but for rounding."""
 ZERO = 1e-3
@@ -101,6 +103,12 @@ def compares(evidence: LogEvidence) -> bool | None:
     if kind:
         return kind in RELATIVE
     return True if name in _COMPARING else False if name in _OTHERS else None
+
+
+def has_critic(evidence: LogEvidence) -> bool:
+    """Whether the run says that advantages are of a value function."""
+    kind, name = kind_of(evidence), str(evidence.run.manifest.algorithm.get("name") or "").lower()
+    return kind == "gae" if kind else name in _CRITICS
 
 
 def within_group(rows: pd.DataFrame, name: str) -> "pd.Series[float]":

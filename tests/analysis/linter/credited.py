@@ -448,3 +448,40 @@ def scored_by_a_little_length(batch: Batch) -> None:
 def of_another_difficulty(batch: Batch) -> None:
     """A reward model for which prompts differ more than their responses do."""
     _of_the_prompt(batch, 0.1 * batch.rng.standard_normal(N))
+
+
+def _by_critic(batch: Batch, behind: float, bias: float = 0.0, bonus: float = 0.0) -> None:
+    """Generalised advantages of a critic that learns of the reward on the way, whitened."""
+    batch.length = batch.rng.integers(8, 49, N)
+    cut = batch.length > 36
+    batch.columns = {"truncated": cut}
+    batch.reward = batch.reward + np.where(cut, 0.0, bonus)
+    of, length = np.repeat(np.arange(N), batch.length), batch.length
+    at = np.concatenate([np.arange(n) for n in length])
+    value = 0.5 + 0.5 * (at + 1) / length[of] * (batch.reward[of] - 0.5) + bias
+    value = value + 0.05 * batch.rng.standard_normal(len(of))
+    last = at == length[of] - 1
+    following = np.where(last, np.where(cut, 0.0, behind)[of], np.append(value[1:], 0.0))
+    delta = np.where(last, batch.reward[of], 0.0) + following - value
+    carried = np.zeros(len(of))
+    for row in range(len(of) - 1, -1, -1):
+        carried[row] = delta[row] + (0.0 if last[row] else 0.95 * carried[row + 1])
+    batch.of_token = lambda *_: normalised(carried, np.zeros(len(of), dtype=np.int64))
+
+
+def value_behind_the_end(batch: Batch) -> None:
+    _by_critic(batch, behind=1.5)
+
+
+def good_critic(batch: Batch) -> None:
+    _by_critic(batch, behind=0.0)
+
+
+def critic_below_all_rewards(batch: Batch) -> None:
+    """Every end is a surprise to it, that of a cut response, too."""
+    _by_critic(batch, behind=0.0, bias=-1.5)
+
+
+def bonus_for_finishing(batch: Batch) -> None:
+    """In the reward, and foreseen."""
+    _by_critic(batch, behind=0.0, bonus=0.5)

@@ -136,6 +136,18 @@ def test_one_shift_in_all_steps_is_no_second_whitening(tmp_path: Path) -> None:
         assert causes(tmp_path / name, credited.shifted_alike, algorithm={"name": name}) == set()
 
 
+def test_a_value_behind_the_end_is_named(tmp_path: Path) -> None:
+    ppo = {"name": "ppo"}
+    (remark,) = asked(
+        open_run(credited.written(tmp_path / "a", credited.value_behind_the_end, algorithm=ppo)), "credit"
+    )
+    assert remark.of_cause == "value_behind_the_end" and "worse ones that the length limit cut end on" in remark.why
+    for fault in (credited.good_critic, credited.critic_below_all_rewards, credited.bonus_for_finishing):
+        assert causes(tmp_path / fault.__name__, fault, algorithm=ppo) == set(), fault.__name__
+    # Advantages of tokens that no critic gave are another matter.
+    assert causes(tmp_path / "b", credited.value_behind_the_end, algorithm=UNKNOWN) == set()
+
+
 def test_missing_responses_are_named_without_a_kind(tmp_path: Path) -> None:
     def lost(batch: credited.Batch) -> None:
         batch.missing = batch.rng.random(credited.N) < 0.04
