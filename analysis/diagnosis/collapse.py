@@ -197,7 +197,7 @@ def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str
     fits = (
         f"{others} of {looked} other causes fit{'s' * (others == 1)}, too"
         if others
-        else f"no other of {looked} causes fits"
+        else f"none of {looked} other causes fits"
     )
     seen, needed = len(leading.speaking), len(leading.cause.requires)
     if needed < known != seen:  # the required ones are there, or it would not be named

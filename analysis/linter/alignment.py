@@ -444,8 +444,8 @@ def _in_several_contexts(evidence: LogEvidence, column: str, right: str, drawn: 
     if not among <= FEW or _mean_of_one(evidence, column, right, drawn) is None:
         return None
     return Finding(
-        f"Behind the same tokens {column} differs between the first response of a group and the others: in "
-        f"{percent(drawn.varying)} of the cases, and in {percent(among)} among the others.",
+        f"Behind the same tokens {column} differs in {percent(drawn.varying)} of the cases; without the first response "
+        f"of each group, in {percent(among)}.",
         Severity.NOTICE,
         "Score the responses of a group one by one and together, and compare: their contexts should be the same.",
         (
