@@ -223,7 +223,7 @@ def _fall(collapse: Collapse, metric: str) -> str:
     """From the best to the end; of another metric than the one that is compared, by its name."""
     what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
     levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
-    return f"{what}{' → '.join(levels)}, so low since step {collapse.since}"
+    return f"{what}{' → '.join(levels)}, low since step {collapse.since}"
 
 
 def _caveat(found: Standing) -> str:
@@ -266,7 +266,7 @@ def _basis(found: Standing) -> str:
     known = [noise for noise in known if not noise.reason]
     if not known:
         return ""
-    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}, not over seeds"
+    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}, not seeds"
 
 
 def _nothing_to_compare(found: Standing) -> str:

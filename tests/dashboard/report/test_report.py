@@ -217,7 +217,7 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
 def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Report) -> None:
     sentences = [sentence for _, sentence in pair.verdict]
     assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Lower in these runs: reinforce (8.2%)."]
-    fallen = "Collapsed (lost 25% or more of its best): reinforce 49% → 8.2%, since step 15. One seed each"
+    fallen = "Collapsed (lost 25% or more of its best): reinforce 49% → 8.2%, low since step 15. One seed each"
     assert sentences[2].startswith(fallen)
     assert len(sentences) == 3
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
