@@ -53,7 +53,7 @@ def test_another_context_behind_the_first_of_a_group_is_no_value_of_another_toke
 
     remarks = found(simulate(SMALL, trainer=cached), tmp_path / "cached", "own_token")
     assert {remark.severity for remark in remarks} == {Severity.NOTICE}
-    assert all("between the first response of a group and the others" in remark.sentence for remark in remarks)
+    assert all("without the first response of each group" in remark.sentence for remark in remarks)
     log = simulate(SMALL)
     (first,) = np.nonzero(log.of_token("seq_id") % SMALL.responses == 0)
     log.tokens["logp_current"][first] = log.tokens["logp_current"][log.rng.permutation(first)]

@@ -5,15 +5,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.run_format import schema
+from ratioscope.trainer.model.vocabulary import CharacterVocabulary
 from ratioscope.trainer.settings import checks
 from ratioscope.trainer.training.loop import configuration_to_resume
 from tests.making.training import RESUMABLE, Recorded, same_tables, small, table, train
+from tests.oracles.replay import task_of
 
 HELD = ("held_out_groups=3", "learning_rate=0.01")
 
@@ -93,9 +94,7 @@ def test_the_new_policy_of_a_step_is_the_current_one_of_the_next(run: Recorded) 
     (response,) = (
         row for row in split(run.folder, "sequences")[1].to_pylist() if (row["step"], row["seq_id"]) == (4, 24)
     )
-    vocabulary = pq.read_table(run.folder / "vocabulary.parquet")
-    ids = dict(zip(vocabulary["text"].to_pylist(), vocabulary["token_id"].to_pylist(), strict=True))
-    prompt = torch.tensor([[ids[character] for character in response["prompt"]]])
+    prompt = torch.tensor([CharacterVocabulary(task_of(run).characters).encode(response["prompt"])])
     answer = torch.tensor([sequence["token_id"].to_pylist()])
     whole = torch.cat([prompt, answer], dim=1)
     for version, column in ((4, "logp_current"), (5, "logp_new")):
