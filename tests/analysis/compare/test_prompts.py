@@ -1,7 +1,9 @@
 """A minus B prompt by prompt, where both runs saw the prompt."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -84,3 +86,13 @@ def test_rewards_of_different_definitions_are_not_compared(tmp_path: Path) -> No
     assert found.tasks == ("reward in {0, 1}", "reward in {-1, 1}", "reward in {0, 1}")
     assert [(each.a, each.b) for each in found.contrasts] == [(0, 2)]
     assert set(standing(grouped_settings(members[:3]), "response_length").tasks) == {""}
+
+
+def test_what_is_remembered_of_a_reward_does_not_keep_the_run(tmp_path: Path) -> None:
+    """Each state of a run that is written is another run, with all that was read of it."""
+    run = open_run(_prompt_run(tmp_path / "run", 1, 0.0))
+    first, gone = reward_scale(run), ref(run)
+    del run
+    gc.collect()
+    assert gone() is None
+    assert reward_scale(open_run(tmp_path / "run")) is first
