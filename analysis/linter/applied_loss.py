@@ -3,7 +3,7 @@
 from ratioscope.analysis.findings.cause import Family as F
 from ratioscope.analysis.findings.cause import Suspect, cause, findings_of
 from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
-from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.applied_clip import (
     clip_at_another_ratio,
     clip_stops_nothing,
@@ -36,6 +36,7 @@ from ratioscope.analysis.linter.copies import copied_columns, policy_stands_stil
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.loss_tokens import tokens_of_loss
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 

@@ -10,9 +10,10 @@ import numpy as np
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import TRUNCATION, unusual
-from ratioscope.analysis.linter.alignment import FEW, MANY, own_token, shifted
+from ratioscope.analysis.linter.alignment import FEW, MANY, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.responses import repeated
 from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.linter.signatures import truncated_support

@@ -12,12 +12,13 @@ import numpy as np
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number
-from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
 from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import versions
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled

@@ -10,11 +10,12 @@ from ratioscope.analysis.findings.finding import Example, Finding, Severity, est
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 

@@ -10,10 +10,11 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.linter.alignment import UNCORRELATED, shifted
+from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
 from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
+from ratioscope.analysis.linter.own_token import UNCORRELATED
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, shortfall, strata
 from ratioscope.analysis.linter.values import SURE, is_one_of
 from ratioscope.analysis.runs.left_out import LeftOut

@@ -5,10 +5,11 @@ import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number
-from ratioscope.analysis.linter.alignment import own_token, shifted
+from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.verdict import ranges

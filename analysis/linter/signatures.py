@@ -15,10 +15,11 @@ import pandas as pd
 from ratioscope.analysis.findings.finding import Finding, Number, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.setup import TRUNCATION, smoothing_of, unusual
-from ratioscope.analysis.linter.alignment import own_token, placeholders, shifted
+from ratioscope.analysis.linter.alignment import placeholders, shifted
 from ratioscope.analysis.linter.check import CHECKS, ENGINE_COLUMNS, RATIO, STATES, check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_variance

@@ -7,9 +7,10 @@ import numpy as np
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, own_token, shifted
+from ratioscope.analysis.linter.alignment import BESIDE, FEW, MANY, shifted
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.sample import COLUMNS, Floats
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
