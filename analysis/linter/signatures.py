@@ -54,7 +54,7 @@ _HEAVY = "probably a heavy tail, which the standard error does not cover"
 @check(order=260, needs=(*ENGINE_COLUMNS, *STATES), page="ratios")
 def temperature(evidence: LogEvidence) -> list[Finding]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
-    remarks, measured = [], []
+    remarks, measured, too_steep = [], [], False
     for fresh, of_kind in evidence.states.groupby("is_fresh"):
         xx, xy, yy = (of_kind[column].to_numpy(float) for column in ("xx", "xy", "yy"))
         if not xx.sum() > 0 or xx.sum() ** 2 / (xx**2).sum() < FEWEST_EFFECTIVE_GROUPS:
@@ -69,14 +69,21 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
         )
         common = np.median(xy[xx > 0] / xx[xx > 0]) * np.sign(slope) > _LEAST_COMMON * abs(slope)
         clear = abs(slope) > max(LEAST_SLOPE, STANDARD_ERRORS * error) and r2 > LEAST_R2
-        if clear and common and 1 / _LARGEST_FACTOR <= _temperature_of(slope) <= _LARGEST_FACTOR:
-            remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], r2, of_kind))
+        if clear and common:
+            if 1 / _LARGEST_FACTOR <= _temperature_of(slope) <= _LARGEST_FACTOR:
+                remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], r2, of_kind))
+            else:
+                too_steep = True
     if remarks:
         return remarks
     if not measured:
         return not_checked(
             "Too few groups have responses that share a state with different tokens in it: "
             "a temperature cannot be separated from other differences.",
+        )
+    if too_steep:
+        return passed(
+            "The log-ratio follows the log-probability, with a slope that no temperature in use has.", *measured
         )
     if any("same weights" in number.label for number in measured):
         return passed("On the same weights the log-ratio does not follow the log-probability.", *measured)

@@ -146,6 +146,14 @@ def test_a_temperature_under_staleness_is_only_suspected(trained: Trained, tmp_p
     assert numbers(remark)["temperature ratio"] == pytest.approx(0.7, abs=1e-4)
 
 
+def test_a_line_that_no_temperature_makes_is_said_to_be_one(trained: Trained, tmp_path: Path) -> None:
+    """A sampler of fifty times the trainer's temperature would draw at random; the log-ratio is a line all the same."""
+    flat = lambda frame: frame.assign(logp_behavior=np.float32(0.02) * frame["logp_current"])  # noqa: E731
+    remark = answer(open_run(damage(trained("on-policy"), tmp_path / "run", "tokens", flat)), "temperature")
+    assert remark.outcome is Outcome.PASSED and "no temperature" in remark.sentence
+    assert numbers(remark)["slope, same weights"] == pytest.approx(0.98 / 0.51, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["top-p 0.9", "top-k 3, stale"])
 def test_truncated_support_is_found_with_the_mass_that_was_kept(trained: Trained, name: str) -> None:
     """A little that the manifest states is no reason for care, as the diagnosis has it; a lot or a silent one is."""
