@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from ratioscope.dashboard.annotations import (
     split_tags,
     write_annotation,
 )
-from ratioscope.dashboard.components.run_list import NOT_READ
+from ratioscope.dashboard.components.run_list import NOT_READ, RunLine
 from ratioscope.dashboard.formats import metric_label, metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.session import Session
@@ -477,3 +478,13 @@ def test_limits_and_what_was_in_the_way_are_looked_at_again(fresh: Path, monkeyp
     assert not list(reader._wanted(listed))
     (fresh / "ratioscope.toml").write_text("[thresholds]\nepsilon = 0.02\n")
     assert len(list(reader._wanted(listed))) == 1
+
+
+def test_a_level_without_a_light_stands_alone_in_its_cell(fresh: Path) -> None:
+    """Of a run whose light is not known the cell begins with the level, and not with a blank."""
+    found = read_headline(fresh / "mine")
+    assert found is not None and found.lights
+    (listed,) = (run for run in discover([fresh]) if run.folder.name == "mine")
+    of_level = replace(found, level_metric="eval_accuracy", level_last=0.25)
+    known, unknown = (RunLine(listed, "", head, Annotation()) for head in (of_level, replace(of_level, lights=())))
+    assert unknown.learning == "25%" and known.learning == f"{known.light('Learning')} 25%"
