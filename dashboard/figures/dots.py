@@ -19,6 +19,7 @@ MOST_ROWS = 18
 """Rows of a dot plot that are seen at once, heads included."""
 _ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _NARROW_NAME = 56  # signs
+_IN_A_LINE = 4  # parts of an algorithm, where a row is touched
 
 
 def dot_plot(
@@ -27,6 +28,7 @@ def dot_plot(
     mode: Mode,
     *,
     called: Mapping[int, str] = MappingProxyType({}),
+    made: Mapping[int, Sequence[str]] = MappingProxyType({}),
     colours: Mapping[int, str] = MappingProxyType({}),
     most: int = MOST_ROWS,
 ) -> go.Figure:
@@ -34,6 +36,7 @@ def dot_plot(
 
     Args:
         called: how settings stand to that best, by their places (`rank_words`); said in each row.
+        made: what their algorithms are made of, by their places; said of a row that is touched.
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
@@ -50,7 +53,8 @@ def dot_plot(
             line = {"color": mode.muted, "width": 1, "dash": "dash"}
             fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
-        _add_rows(fig, [each for each in places if colours.get(each[1].place, mode.muted) == colour], metric, colour)
+        own = [each for each in places if colours.get(each[1].place, mode.muted) == colour]
+        _add_rows(fig, own, metric, colour, made)
     ends = {
         at: (
             metric_value(metric, row.value, *row.interval),
@@ -126,7 +130,13 @@ def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tu
     return [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
 
 
-def _add_rows(fig: go.Figure, places: Sequence[tuple[int, SettingRow]], metric: str, colour: str) -> None:
+def _add_rows(
+    fig: go.Figure,
+    places: Sequence[tuple[int, SettingRow]],
+    metric: str,
+    colour: str,
+    made: Mapping[int, Sequence[str]],
+) -> None:
     """Intervals, seeds and means of these rows in one colour."""
     known = [(at, row) for at, row in places if np.isfinite(row.interval.low)]
     gap = [np.nan]
@@ -142,12 +152,22 @@ def _add_rows(fig: go.Figure, places: Sequence[tuple[int, SettingRow]], metric: 
         text=[base.plotly_text(str(name)) for _, name, _ in seeds],
         hovertemplate="%{text}: %{x:" + hover_number(metric) + "}<extra></extra>",
     )  # fmt: skip
+    told = [_lines(made.get(row.place, ())) for _, row in places]
+    deepest = max(map(len, told), default=0)
     fig.add_scatter(
         x=np.array([row.value for _, row in places], np.float32), y=np.array([at for at, _ in places], np.float32),
         mode="markers", marker={"symbol": "circle", "size": 9, "color": colour},
         text=[base.plotly_text(_in_a_line(row, metric)) for _, row in places],
-        hovertemplate="%{text}<extra></extra>",
+        customdata=[[*lines, *[""] * (deepest - len(lines))] for lines in told],
+        hovertemplate="<br>".join(["%{text}", *[f"%{{customdata[{line}]}}" for line in range(deepest)]])
+        + "<extra></extra>",
     )  # fmt: skip
+
+
+def _lines(parts: Sequence[str]) -> list[str]:
+    return [
+        base.plotly_text(", ".join(parts[first : first + _IN_A_LINE])) for first in range(0, len(parts), _IN_A_LINE)
+    ]
 
 
 def _in_a_line(row: SettingRow, metric: str) -> str:

@@ -370,6 +370,9 @@ def test_the_page_begins_with_the_ends_best_first(page: AppTest) -> None:
         and trace["marker"]["color"] == colour_of["grpo"]
     ]  # fmt: skip
     assert len(_numbers(seeds["x"])) == SEEDS and best == pytest.approx(_numbers(seeds["x"]).mean())
+    # Whoever touches a row reads what is behind the name, as far as the others are not the same.
+    told = {name: by_colour[colour_of[name]]["customdata"][0] for name in ("grpo", "reinforce")}
+    assert told == {name: [f"step {name}"] for name in told}
 
 
 def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":

@@ -293,6 +293,7 @@ CASES: tuple[Case, ...] = (
             "reward",
             mode,
             called={0: HOSTILE, 1: "best"},
+            made={0: [HOSTILE]},
         ),
         over_steps=False,
     ),

@@ -4,7 +4,8 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import rank_words
+from ratioscope.analysis.compare import component_differences, rank_words
+from ratioscope.analysis.compare.configuration import UNSET
 from ratioscope.dashboard.figures import dots as figures
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import looks
@@ -23,10 +24,20 @@ def dots(comparison: Comparison, look: Look = _USUAL, *, most: int = figures.MOS
     """
     found, metric = comparison.standing, comparison.measure.metric
     colours = {place: style.colour for place, style in looks(comparison, look).items()}
-    draw = partial(figures.dot_plot, found.groups, metric, called=rank_words(found), colours=colours, most=most)
+    called, made = rank_words(found), _made(comparison)
+    draw = partial(figures.dot_plot, found.groups, metric, called=called, made=made, colours=colours, most=most)
     return chart(
         comparison.mode, key, comparison.words.measure, draw, _marks(comparison), _numbers(comparison), (metric,)
     )
+
+
+def _made(comparison: Comparison) -> dict[int, list[str]]:
+    """Of each setting the parts and parameters of its algorithm that the others do not share: a name says little."""
+    table = component_differences(comparison.settings)
+    return {
+        place: [f"{part} {value}" for part, value in table.iloc[:, place].items() if value != UNSET]
+        for place in range(table.shape[1])
+    }
 
 
 def left_out(comparison: Comparison, most: int = figures.MOST_ROWS) -> int:
