@@ -1,11 +1,13 @@
 """What the pages share: the roots, the runs, the chosen ones, the step range; the URL is the view."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock, Thread
 from typing import NamedTuple, Self
+from weakref import ref
 
 import streamlit as st
 
@@ -78,6 +80,20 @@ class DrawnState(NamedTuple):
         times = summary.steps.get("wall_time")
         logged = times.iloc[-1].to_pydatetime().astimezone(UTC) if times is not None and len(times) else None
         return cls(opened.run_id, run.folder, opened.limits, run.signature, summary.last_step, logged)
+
+
+def lent(opened: Opened) -> Callable[[], Opened]:
+    """What a part of a page that is drawn again by itself takes the page's state from, in place of keeping it; where
+    another state has come since, the whole page is drawn again, with that one."""
+    drawn = ref(opened)
+
+    def still() -> Opened:
+        found = drawn()
+        if found is None:
+            st.rerun()
+        return found
+
+    return still
 
 
 class _Shared:

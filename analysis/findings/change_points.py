@@ -120,9 +120,9 @@ def _is_sustained(before: Floats, after: Floats) -> bool:
     return bool(((after - middle) * np.sign(moved) > spread).mean() >= _SUSTAINED)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _frame(n: int, beside: tuple[float, ...] | None) -> "_Frame":
-    """Series of a run are of few lengths."""
+    """Series of a run are of few lengths. Each frame takes megabytes, and the next state of a live run needs others."""
     return _Frame(n, beside)
 
 

@@ -51,7 +51,7 @@ def response_search(opened: Opened, here: Place, go: Callable[[int, int], None],
             for name, high, key in zip(halves.names, (False, True), ("wrong", "right"), strict=True):
                 st.button(
                     f"Next {name}", key=f"next-{'high' if high else 'low'}", shortcut=SHORTCUTS[key].press,
-                    on_click=_go_on, args=(opened, here, halves, high, text, window, go),
+                    on_click=_go_on, args=(here, halves, high, text, window, go),
                     help=f"{_column(halves)} {'above' if high else 'at most'} {plain_number(halves.middle)}.",
                 )  # fmt: skip
     if text:
@@ -93,7 +93,6 @@ def _column(halves: RewardHalves) -> str:
 
 
 def _go_on(
-    opened: Opened,
     here: Place,
     halves: RewardHalves,
     high: bool,
@@ -103,7 +102,7 @@ def _go_on(
 ) -> None:
     try:
         last = window.last if text else None
-        found = next_response(opened.run, here, halves.condition(high=high), text, last)
+        found = next_response(window.run(), here, halves.condition(high=high), text, last)
     except RatioscopeError as error:
         st.toast(escape(safe(error)), icon=":material/error:")
         return

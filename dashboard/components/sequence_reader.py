@@ -1,7 +1,7 @@
 """A response to read: its facts, prompt and text, coloured tokens, its prompt group, the same prompt elsewhere."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -48,16 +48,18 @@ def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
     session().token_jumps += 1
 
 
-def sequence_reader(opened: Opened, step: int, seq_id: int, position: int | None = None) -> None:
+def sequence_reader(lent: Callable[[], Opened], step: int, seq_id: int, position: int | None = None) -> None:
     """The open response with its group; a fragment, so going from token to token draws nothing else again.
 
     Args:
+        lent: see `state.lent`.
         position: of the token that it opens at, where the URL names none.
     """
     here = session()
     if here.reopens_reader:
         here.reopens_reader = False
         st.rerun()  # another response was chosen in here, and the page says which one is open
+    opened = lent()
     read = _read(opened, step, seq_id)
     if read is None:
         return

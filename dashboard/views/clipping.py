@@ -22,7 +22,7 @@ from ratioscope.errors import RatioscopeError
 
 def whatif(subject: Subject) -> None:
     """What-if, drawn again by itself when a slider moves."""
-    what_if(subject.opened, state.step_range(), session().clicked_step)
+    what_if(state.lent(subject.opened), state.step_range(), session().clicked_step)
 
 
 def gradient(subject: Subject) -> None:

@@ -1,5 +1,6 @@
 """Metrics by age, and what filters of age would drop: on the Staleness page."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -80,11 +81,12 @@ def _effect(window: Window, most: int | None, parameter: str, value: float) -> a
 
 def whatif(subject: Subject) -> None:
     """Filters by ratio and by age, on the latest steps."""
-    _what_if(subject.opened, subject.window(staleness.TOKENS))
+    _what_if(state.lent(subject.opened), subject.window(staleness.TOKENS))
 
 
 @st.fragment
-def _what_if(opened: Opened, window: Window) -> None:
+def _what_if(lent: Callable[[], Opened], window: Window) -> None:
+    opened = lent()
     sizes = opened.summary.values["n_tokens"].loc[window.first : window.last]
     everything = sizes.sum() <= SAMPLED_TOKENS or st.toggle(
         "All tokens",

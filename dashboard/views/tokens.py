@@ -61,7 +61,7 @@ def render() -> None:
     place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
     if place is not None:
         response_search(opened, place[:2], partial(_open_in, window), line)
-        st.fragment(sequence_reader)(opened, *place)
+        st.fragment(sequence_reader)(state.lent(opened), *place)
     if subject.log.has_ratios:
         _attribution(subject, window)
         _extremes(subject)

@@ -1,5 +1,7 @@
 """What-if on the Clipping page: any rule on the logged tokens, beside the one that was applied."""
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -66,15 +68,17 @@ def place_of_tokens(opened: Opened, *, everything: bool = False) -> TokensPlace:
 
 
 @st.fragment
-def what_if(opened: Opened, steps: tuple[int | None, int | None], clicked: int | None) -> None:
+def what_if(lent: Callable[[], Opened], steps: tuple[int | None, int | None], clicked: int | None) -> None:
     """What-if as a fragment: a slider runs only this again.
 
     Args:
+        lent: see `state.lent`.
         steps: the brushed range, as the rest of the page was drawn with.
         clicked: the step that was clicked on when it was.
     """
     if (state.step_range(), session().clicked_step) != (steps, clicked):
         st.rerun()  # a brush over a chart in here, or a click on it, is for the whole page
+    opened = lent()
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header("What if another rule had been applied?", anchor=False, width="content")
         place = _place(opened)

@@ -202,10 +202,11 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
 
 
 @pytest.mark.parametrize("page", [*RUN_PAGES, "compare"])
-def test_a_page_lets_go_of_the_state_that_it_drew(live: RunRecorder, root: Path, page: str) -> None:
+def test_a_page_that_stands_open_keeps_no_state(live: RunRecorder, root: Path, page: str) -> None:
     """A state of a long run takes tens of megabytes, and each viewer of a run that is written sees hundreds."""
     write_run(root / "another", make_steps(5), algorithm={"name": "reinforce"}, schedule=SCHEDULE)
-    at = visit(page, run=["live-run", "another"] if page == "compare" else "live-run")
+    chosen = ["live-run", "another"] if page == "compare" else "live-run"
+    stands_open, at = visit(page, run=chosen), visit(page, run=chosen)
     gc.collect()
     drawn = [ref(one) for one in gc.get_objects() if isinstance(one, Run) and one.folder == live.folder]
     assert drawn
@@ -215,6 +216,7 @@ def test_a_page_lets_go_of_the_state_that_it_drew(live: RunRecorder, root: Path,
         at.run()
     gc.collect()
     assert not any(one() for one in drawn)
+    assert not stands_open.run().exception
 
 
 def test_viewers_of_a_live_run_share_its_states(live: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:

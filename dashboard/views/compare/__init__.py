@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import streamlit as st
 
@@ -219,7 +220,11 @@ def _why_missing(comparison: Comparison) -> str:
 
 def _follow(listed: list[Listed], members: list[Member]) -> None:
     """Draw again when a live run has news; finished runs are not polled."""
-    live = [(run, member) for run, member in zip(listed, members, strict=True) if run.status in ("running", "stalled")]
+    live = [
+        (run.folder, member.run.signature, member.summary.last_step)
+        for run, member in zip(listed, members, strict=True)
+        if run.status in ("running", "stalled")
+    ]
     if not live:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -230,9 +235,10 @@ def _follow(listed: list[Listed], members: list[Member]) -> None:
 
 
 @st.fragment(run_every=POLL_SECONDS)
-def _poll(live: list[tuple[Listed, Member]], *, follow: bool) -> None:
+def _poll(live: Sequence[tuple[Path, str, int]], *, follow: bool) -> None:
+    """Where each live run is, which state of it is shown, and up to which step."""
     turn = follow and rested() and server_load.has_spare(session().drawn)
-    if turn and any(run_signature(run.folder) != member.run.signature for run, member in live):
+    if turn and any(run_signature(folder) != shown for folder, shown, _ in live):
         st.rerun()
-    steps = [member.summary.last_step for _, member in live]
+    steps = [last_step for *_, last_step in live]
     st.text(f"data up to step {min(steps)}" + (f" to {max(steps)}" if max(steps) > min(steps) else ""))
