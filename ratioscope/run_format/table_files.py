@@ -24,6 +24,8 @@ LAST_STEP = schema.LAST_STEP
 _SHARED_LEFTOVER = re.compile(r"vocabulary\.tmp-\d+|run\.json\.tmp-[0-9a-f]{16}")
 NONFINITE_KEY = b"ratioscope.nonfinite"
 VERSION_KEY = b"ratioscope.schema_version"
+_DIFFERING = ("token_id", "position")
+"""Whole numbers that are others in nearly every row: a dictionary of them is slow to make, and larger than they are."""
 
 
 def check_columns(table: schema.DeclaredTable, columns: Columns) -> None:
@@ -138,10 +140,12 @@ def _own(values: Any) -> Any:
 def write_table_file(path: Path, table: pa.Table) -> None:
     """Write a Parquet file that appears under its name only when it is whole.
 
-    Integer keys repeat, so they take a dictionary; float bits do not, so they take BYTE_STREAM_SPLIT.
+    Integer keys repeat, so they take a dictionary; floats, token ids and positions do not: BYTE_STREAM_SPLIT.
     """
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    others = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+    split = floats + [
+        field.name for field in table.schema if field.name in _DIFFERING and pa.types.is_integer(field.type)
+    ]
     nonfinite = {name: count for name in floats if (count := _count_nonfinite(table.column(name)))}
     metadata = {VERSION_KEY: schema.SCHEMA_VERSION.encode(), NONFINITE_KEY: json.dumps(nonfinite).encode()}
     contents = pa.BufferOutputStream()
@@ -151,8 +155,8 @@ def write_table_file(path: Path, table: pa.Table) -> None:
         row_group_size=schema.ROW_GROUP_ROWS,
         compression="zstd",
         compression_level=1,
-        use_dictionary=others,
-        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+        use_dictionary=[name for name in table.column_names if name not in split],
+        column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
         write_page_checksum=True,  # says which row group is damaged
     )
     temporary = path.with_name(f"{path.stem}.tmp-{os.getpid()}")

@@ -131,6 +131,14 @@ def test_rows_are_sorted_by_the_key(tmp_path: Path) -> None:
     assert found.equals(found.sort_by([(name, "ascending") for name in found.column_names]))
 
 
+def test_only_whole_numbers_that_repeat_have_a_dictionary(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", some_steps(1))
+    columns = pq.read_metadata(next((folder / "tokens").iterdir())).row_group(0).to_dict()["columns"]
+    whole = {c["path_in_schema"]: c["encodings"] for c in columns if c["physical_type"] in ("INT32", "INT64")}
+    with_one = {name for name, encodings in whole.items() if "RLE_DICTIONARY" in encodings}
+    assert {*whole} - with_one == {"token_id", "position"} and "step" in with_one
+
+
 def test_files_say_their_first_and_last_step_and_appear_as_whole_ones_only(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", some_steps(5))
     expected = ["000000-000000-w0.parquet", "000001-000004-w0.parquet"]
