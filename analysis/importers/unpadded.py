@@ -33,6 +33,21 @@ class _Lists:
     """-1 where a row has no list."""
 
 
+class _Places:
+    """The places of the whole lists of all rows, one row after the other.
+
+    Args:
+        sizes: of each row's list.
+    """
+
+    def __init__(self, sizes: Ints) -> None:
+        self.sizes = sizes
+        self.owner: Ints = np.repeat(np.arange(len(sizes)), sizes)
+        """In which row each is."""
+        self.index: Ints = np.arange(len(self.owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        """Which of its row's it is."""
+
+
 def of_lists(
     tokens: TokensMap, shared: TableMap | None, parts: Sequence[RowRange], reading: Reading
 ) -> tuple[Columns, Columns]:
@@ -125,14 +140,12 @@ def _of_part(tokens: TokensMap, part: RowRange, reading: Reading) -> tuple[Colum
     for row in np.flatnonzero(bad):
         said = ", ".join(f"{name} {each.sizes[row]}" for name, each in lists.items() if each.sizes[row] >= 0)
         reading.bad(part.path, f"its lists are of different lengths ({said})", part.lines[int(row)])
-    sizes = np.where(bad, 0, whole)
-    owner = np.repeat(np.arange(count), sizes)
-    index = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = _sampled(tokens, lists, bases, owner, index, sizes, prompt, real)
-    owner, index = owner[kept], index[kept]
+    places = _Places(np.where(bad, 0, whole))
+    kept = _sampled(tokens, lists, bases, places, prompt, real)
+    owner = places.owner[kept]
     counts = np.where(bad, -1, np.bincount(owner, minlength=count))
     columns = {
-        name: _taken(each, bases[name], name in tokens.shifted, owner, index)
+        name: _taken(each, bases[name], name in tokens.shifted, places, kept)
         for name, each in lists.items()
         if name != "mask"
     }
@@ -155,13 +168,12 @@ def _sampled(
     tokens: TokensMap,
     lists: Mapping[str, _Lists],
     bases: Mapping[str, Ints],
-    owner: Ints,
-    index: Ints,
-    sizes: Ints,
+    places: _Places,
     prompt: Ints | None,
     real: Ints | None,
 ) -> NDArray[np.bool_]:
     """Which places of the whole lists hold a token that the policy sampled."""
+    sizes, owner, index = places.sizes, places.owner, places.index
     kept = np.ones(len(owner), dtype=bool)
     begin = np.zeros(len(sizes), dtype=np.int64)  # of the response
     for base in bases.values():
@@ -176,20 +188,24 @@ def _sampled(
         first = np.max([*bases.values(), np.zeros_like(sizes)], axis=0)  # the length is that of the padded block
         kept &= index < (first + real)[owner]
     if "mask" in lists:
-        mask = _taken(lists["mask"], bases["mask"], "mask" in tokens.shifted, owner, index)
+        mask = _taken(lists["mask"], bases["mask"], "mask" in tokens.shifted, places, slice(None))
         kept &= np.ma.filled(mask != (tokens.ignore_index or 0), False)
     return kept
 
 
-def _taken(each: _Lists, base: Ints, shifted: bool, owner: Ints, index: Ints) -> Any:
-    """The values at these places; masked where there is none."""
-    source = index - base[owner] - int(shifted)
-    there = (source >= 0) & (source < each.sizes[owner])
-    place = np.where(there, each.starts[owner] + source, 0)
-    values = each.values[place] if len(each.values) else np.zeros(len(place))
-    if each.valid is not None:
-        there &= each.valid[place]
-    return values if there.all() else np.ma.masked_array(values, ~there)
+def _taken(each: _Lists, base: Ints, shifted: bool, places: _Places, kept: Any) -> Any:
+    """The values at the places that are kept; masked where there is none."""
+    if not shifted and np.array_equal(each.sizes, places.sizes):  # as most are: its values lie as the places do
+        values, there = each.values[kept], None if each.valid is None else each.valid[kept]
+    else:
+        owner = places.owner[kept]
+        source = places.index[kept] - base[owner] - int(shifted)
+        there = (source >= 0) & (source < each.sizes[owner])
+        place = np.where(there, each.starts[owner] + source, 0)
+        values = each.values[place] if len(each.values) else np.zeros(len(place))
+        if each.valid is not None:
+            there &= each.valid[place]
+    return values if there is None or there.all() else np.ma.masked_array(values, ~there)
 
 
 def _lists(part: RowRange, theirs: str, reading: Reading) -> _Lists:
