@@ -78,15 +78,14 @@ def segments(mask: NDArray[np.bool_]) -> NDArray[np.int16]:
 
     Counted so that the prompt is 0, with or without one.
     """
-    changes = np.flatnonzero(np.diff(mask.astype(np.int8))) + 1
-    runs = np.zeros(len(mask), dtype=np.int16)
-    runs[changes] = 1
-    return (np.cumsum(runs) + bool(len(mask) and mask[0])).astype(np.int16)
+    changes = mask.copy()
+    changes[1:] ^= mask[:-1]
+    return np.cumsum(changes, dtype=np.int16)
 
 
 def sampled_runs(mask: NDArray[np.bool_]) -> int:
     """How many sampled messages a mask shows."""
-    return int(np.count_nonzero(np.diff(mask.astype(np.int8), prepend=0) == 1))
+    return int(np.count_nonzero(mask[:1])) + int(np.count_nonzero(mask[1:] > mask[:-1]))
 
 
 def numbered(folder: Path, pattern: str) -> dict[int, Path]:

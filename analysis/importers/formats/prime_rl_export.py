@@ -50,14 +50,14 @@ def exported(record: Mapping[str, Any], ids: NDArray[np.int32], mask: NDArray[np
         stopped = np.array(record["is_masked"], dtype=bool)[mask]
         high = np.array(record["is_masked_high"], dtype=bool)[mask]
         columns["clipped"] = stopped
-        columns["clip_side"] = np.where(stopped, np.where(high, 1, -1), 0).astype(np.int8)
-        columns["gate"] = np.where(stopped, 0.0, 1.0).astype(np.float32)
-    weights = {name: _of(record, name, mask) for name in ("rl_weights", "ce_weights", "ref_kl_weights")}
-    out = np.zeros(int(mask.sum()), dtype=bool) if _unset(weights["rl_weights"]) else weights["rl_weights"] == 0
+        columns["clip_side"] = np.where(high, np.int8(1), np.int8(-1)) * stopped
+        columns["gate"] = (~stopped).astype(np.float32)
+    of_loss, *of_others = (_of(record, name, mask) for name in ("rl_weights", "ce_weights", "ref_kl_weights"))
+    out = of_loss == 0
     if out.any():
         other = np.zeros(len(out), dtype=bool)
-        for name in ("ce_weights", "ref_kl_weights"):
-            other |= False if _unset(weights[name]) else weights[name] != 0
+        for weights in of_others:
+            other |= False if _unset(weights) else weights != 0
         columns["rejected"] = scattered(out, "weight 0 in the loss")
         columns["rejected"][out & (columns["advantage"] == 0)] = "advantage 0"
         columns["rejected"][out & other] = "trained by another loss"
@@ -73,7 +73,7 @@ def _of(record: Mapping[str, Any], name: str, mask: NDArray[np.bool_]) -> Any:
     """The values of a list at the loss tokens; of one that is not logged, NaN."""
     values = record.get(name)
     if not _is_there(values):
-        return np.full(int(mask.sum()), np.nan, dtype=np.float32)
+        return np.full(np.count_nonzero(mask), np.nan, dtype=np.float32)
     return numbers(values)[mask]  # type: ignore[index]
 
 

@@ -12,6 +12,7 @@ from ratioscope import RunRecorder
 from ratioscope.analysis.importers import ImportProblem, Reading
 from ratioscope.analysis.importers.detect import detect
 from ratioscope.analysis.importers.formats import IMPORTERS, prime_rl
+from ratioscope.analysis.importers.values import sampled_runs, segments
 from ratioscope.analysis.importers.writing import Options, import_run, manifest_of
 from tests.making.foreign.packed import unpack
 from tests.making.foreign.reading import column, steps_of
@@ -138,6 +139,16 @@ def test_exports_alone(run: Path) -> None:
     step = steps_of(prime_rl.IMPORTER, run)[0]
     assert step.tokens is not None and not {"group_id", "behavior_version"} & step.tokens.keys()
     assert "reward" not in step.sequences and step.messages is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "messages", "sampled"),
+    [("", [], 0), ("0", [0], 0), ("1", [1], 1), ("0011", [0, 0, 1, 1], 1), ("110100", [1, 1, 2, 3, 4, 4], 2)],
+)
+def test_runs_of_equal_mask_values_are_messages(mask: str, messages: list[int], sampled: int) -> None:
+    told = np.array([one == "1" for one in mask], dtype=bool)
+    assert segments(told).tolist() == messages and segments(told).dtype == np.int16
+    assert sampled_runs(told) == sampled
 
 
 def test_values_that_are_not_finite_stay(run: Path) -> None:
