@@ -100,6 +100,7 @@ def dot_plot(
     fig.update_layout(
         height=_ROW * len(named) + 48, hovermode="closest", showlegend=False, dragmode="zoom", uirevision=metric,
         margin={"l": 8, "r": 16 + 7 * max((len(text) for text, _ in told.values()), default=0), "t": 24, "b": 24},
+        hoverlabel={"align": "left"},
         meta={"rows": len(named), "narrow": narrow},
     )  # fmt: skip
     return fig
