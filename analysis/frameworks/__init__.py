@@ -11,6 +11,7 @@ no value where it has not; padding is not imitated.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 import duckdb
@@ -111,11 +112,9 @@ def beside_ours(frame: pd.DataFrame, framework: str, summary: StepSummary) -> pd
     """A frame of `theirs` with our numbers of the same steps: that of `report`."""
     rows = {name: DIALECTS[framework].row(name) for name in frame["name"].unique()}
     named = [row for name in frame["name"] if (row := rows[name]) is not None]
-    ours = [
-        float(summary.values[row.ours][step]) if row.ours else float("nan")
-        for row, step in zip(named, frame["step"], strict=True)
-    ]
-    our_value = np.array(ours, dtype=float)
+    ours = {row.ours: summary.values[row.ours].to_dict() for row in rows.values() if row and row.ours}
+    of_rows = [ours[row.ours][step] if row.ours else nan for row, step in zip(named, frame["step"], strict=True)]
+    our_value = np.array(of_rows, dtype=float)
     found = {
         "step": frame["step"], "name": frame["name"], "value": frame["value"],
         "our_key": [row.ours for row in named], "our_value": our_value, "difference": frame["value"] - our_value,

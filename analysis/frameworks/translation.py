@@ -77,7 +77,8 @@ class TranslatedNumber:
     def missing(self) -> str:
         """The columns that it needs, where no step has them; "" where one does."""
         missing = self.by_step["missing"]
-        return str(missing.iloc[-1]) if len(missing) and missing.ne("").all() else ""
+        last = str(missing.iloc[-1]) if len(missing) else ""
+        return last if last and missing.ne("").all() else ""
 
     @cached_property
     def step(self) -> int | None:
@@ -159,14 +160,12 @@ def translation(
 ) -> Translation:
     """The same of a frame of `frameworks.theirs`, with the parameters that it was made with."""
     dialect = DIALECTS[framework]
-    by_name = {
-        str(name): frame
-        for name, frame in beside_ours(found, framework, summary).set_index("step").groupby("name", sort=False)
-    }
     columns = ["value", "our_value", "difference", "clamped", "note_kind", "note", "missing"]
+    every = beside_ours(found, framework, summary).set_index("step")
+    by_name = {str(name): frame for name, frame in every[columns].groupby(every["name"], sort=False)}
     nothing = pd.DataFrame(columns=columns)
     own = [row.name for row in dialect.rows]
     rows = [*dialect.rows, *(row for name in by_name if name not in own and (row := dialect.row(name)))]
-    lines = tuple(TranslatedNumber(row, by_name[row.name][columns] if row.name in by_name else nothing) for row in rows)
+    lines = tuple(TranslatedNumber(row, by_name.get(row.name, nothing)) for row in rows)
     used = parameters_of(framework, manifest, parameters)
     return Translation(framework, used, lines, dialect.as_run(manifest).loss)

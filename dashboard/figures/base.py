@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from html import escape
 from typing import Any
 
@@ -30,6 +30,12 @@ _GAP = np.full(1, np.nan, np.float32)
 
 def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "update k") -> go.Figure:
     """An empty figure in the house style."""
+    return go.Figure(layout=_layout(mode, height, y_title, x_title))
+
+
+@lru_cache(maxsize=256)
+def _layout(mode: Mode, height: int, y_title: str, x_title: str) -> dict[str, Any]:
+    """What all figures with these titles begin with, checked by Plotly once: that takes longer than most lines take."""
     axis: dict[str, Any] = {
         "gridcolor": mode.grid,
         "zerolinecolor": mode.grid,
@@ -38,7 +44,7 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
         "title": {"font": {"color": mode.muted, "size": 12}},
         "automargin": True,
     }
-    layout = go.Layout(
+    return go.Layout(
         template="none",
         height=height,
         margin={"l": 56, "r": 20, "t": 26, "b": 44},
@@ -63,8 +69,7 @@ def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "
         selectdirection="h",
         newselection={"line": {"color": theme.CURRENT, "width": 1, "dash": "dot"}},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": mode.muted, "activecolor": mode.text},
-    )
-    return go.Figure(layout=layout)
+    ).to_plotly_json()
 
 
 def kept(values: Values, most: int = MOST_POINTS) -> NDArray[np.intp]:

@@ -156,8 +156,8 @@ def has_content(block: Block) -> bool:
     if not isinstance(block, Chart):
         return True
     keys = [key for key in block.metrics if key in block.data]
-    numbers_of = block.data[keys] if keys else block.data.select_dtypes("number").drop(columns="step", errors="ignore")
-    return bool(numbers_of.notna().any(axis=None))
+    numbers_of = block.data if keys else block.data.select_dtypes("number").drop(columns="step", errors="ignore")
+    return any(numbers_of[key].notna().any() for key in keys or numbers_of)
 
 
 def cell_text(cell: Cell) -> str:

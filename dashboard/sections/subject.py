@@ -234,7 +234,7 @@ def flat(chart: Chart) -> str:
         or not chart.by_step
         or not keys
         or len(chart.data) < 2
-        or (chart.data[keys].nunique() > 1).any()
+        or any(chart.data[key].nunique() > 1 for key in keys)
     ):
         return ""
     told = [f"{CATALOGUE[key].title} {metric_value(key, float(chart.data[key].dropna().iloc[0]))}" for key in keys]
