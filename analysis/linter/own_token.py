@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import named_part
-from ratioscope.analysis.linter.alignment import BESIDE, FEW, FEWEST_GROUPS, is_off, shifted
+from ratioscope.analysis.linter.alignment import BESIDE, FEW, is_off, shifted
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Sample
 from ratioscope.analysis.linter.values import RESPONSE_OWNERS, constant_columns, is_one_of, zero_filled
 from ratioscope.analysis.runs.left_out import LeftOut
 
-# Nats beyond which a value is another token's, and the share of these at first tokens from which on it is only there.
-_FAR, _STARTS = 0.5, 0.9
+# Nats beyond which a value is another token's, and the share of these at first tokens from which on it is only there,
+# where they are so many at least.
+_FAR, _STARTS, _FEWEST_WRONG = 0.5, 0.9, 8
 # How far the mean ratio of a policy's column may be from 1; one with values of other tokens is far beyond.
 _OFF_ONE = 0.05
 # Share of the repeated tokens whose values differ where all have noise.
@@ -81,7 +82,7 @@ def _at_the_start(evidence: LogEvidence, column: str, right: str) -> Finding | N
     apart = np.abs(sample.column(column) - sample.column(right)) > _FAR
     begins = sample.column("position") == 0
     wrong = apart & begins
-    if wrong.sum() < _STARTS * apart.sum() or wrong.sum() < FEWEST_GROUPS:
+    if wrong.sum() < _STARTS * apart.sum() or wrong.sum() < _FEWEST_WRONG:
         return None
     rows = sample.rows[wrong]
     # Behind nothing there is no other response to be scored behind: of packed rows a step's first one is right.
