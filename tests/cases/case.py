@@ -33,6 +33,10 @@ REPOSITORIES = {
     "verifiers": "PrimeIntellect-ai/verifiers",
     "agent-lightning": "microsoft/agent-lightning", "agentcore-rl-toolkit": "awslabs/agentcore-rl-toolkit",
     "unsloth": "unslothai/unsloth", "verl-omni": "verl-project/verl-omni", "verl-recipe": "verl-project/verl-recipe",
+    "AgenticArXiv-RL": "Algorineko/AgenticArXiv-RL", "Search-R1": "PeterGriffinJin/Search-R1",
+    "Spec-RL": "ShopeeLLM/Spec-RL", "WebAgent-R1": "weizhepei/WebAgent-R1",
+    "axolotl": "axolotl-ai-cloud/axolotl", "compose-rl": "databricks/compose-rl",
+    "tpu-inference": "vllm-project/tpu-inference",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 
