@@ -40,8 +40,12 @@ from tests.cases.world import (
 
 HELD_OUT_SIXTH = Register()
 
-FIRST_SCORE: dict[str, str] = {}
-"""What was said of them when they were first scored, by the patterns as they were frozen: not scored yet."""
+FIRST_SCORE = {
+    "held-out a sixth time faults": "7 found, 12 silent, 4 untrue of 23 logs",
+    "held-out a sixth time sick but true": "4 found of 4 logs",
+    "held-out a sixth time healthy": "8 quiet of 8 logs",
+}
+"""What was said of them when they were first scored, by the patterns as they were frozen (2026-11-28)."""
 
 _ENGINE = (NEVER_ARRIVED, TEMPERATURE, BROKEN)
 # Where some rows are wrong, that part of the log is.

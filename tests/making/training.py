@@ -1,6 +1,7 @@
 """Runs that take a second: a policy of a few thousand parameters that adds digits."""
 
 import copy
+import multiprocessing
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 from hypothesis import settings
 from transformers import LlamaForCausalLM
@@ -36,6 +38,17 @@ SMALL = (
     "checkpoint_every=3",
     "evaluate_every=4",
 )
+
+
+def fork_processes(patch: pytest.MonkeyPatch) -> None:
+    """Have the trainer fork its processes, which then import nothing.
+
+    Not where PyTorch sees a GPU: the threads that differentiate, one a device, do not come along.
+    """
+    if not torch.cuda.is_available():
+        fork = multiprocessing.get_context("fork")
+        patch.setattr(multiprocessing, "get_context", lambda method: fork)
+
 
 # Examples cost milliseconds on an idle machine and seconds on a busy one.
 QUICK = settings(max_examples=40, deadline=None)

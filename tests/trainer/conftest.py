@@ -1,6 +1,5 @@
 """What the tests of the trainer share: one thread, a policy that can add a little, a recorded run an algorithm."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from ratioscope.trainer.algorithms.field_rows import ROWS
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from ratioscope.trainer.model.warm_start import warm_started
 from ratioscope.trainer.tasks.addition import Addition
-from tests.making.training import Recorded, small, train
+from tests.making.training import Recorded, fork_processes, small, train
 
 # Gates bind only where ratios move: a stale sampler and a large learning rate see to that.
 RESTLESS = ("sync_interval=3", "learning_rate=0.01")
@@ -31,8 +30,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Actors that need not import anything."""
-    fork = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+    fork_processes(monkeypatch)
 
 
 @pytest.fixture(scope="package")

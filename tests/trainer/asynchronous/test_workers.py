@@ -16,7 +16,7 @@ import torch
 from ratioscope import Manifest
 from ratioscope.trainer.training.loop import Trainer, configuration_to_resume
 from ratioscope.trainer.training.update import adamw
-from tests.making.training import Recorded, small, table
+from tests.making.training import Recorded, fork_processes, small, table
 from tests.oracles.replay import distributions, recomputed, recomputed_by_own_version, steps_of, with_gradient
 
 WORKERS = ("algorithm=reinforce", "workers=2", "learning_rate=0.003")
@@ -26,9 +26,8 @@ UPDATES = 30
 @pytest.fixture(scope="module", autouse=True)
 def forked() -> Iterator[None]:
     """Workers that need not import anything."""
-    fork = multiprocessing.get_context("fork")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multiprocessing, "get_context", lambda method: fork)
+        fork_processes(patch)
         yield
 
 

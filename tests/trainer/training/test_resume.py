@@ -21,7 +21,7 @@ from ratioscope.trainer.training.checkpoint import CHECKPOINT_NAME
 from ratioscope.trainer.training.loop import Trainer, configuration_to_resume
 from ratioscope.trainer.training.update import Learner
 from tests.making.train_until_killed import RUNS
-from tests.making.training import RESUMABLE, same_tables, small, table, train
+from tests.making.training import RESUMABLE, fork_processes, same_tables, small, table, train
 
 ROOT = Path(__file__).parents[3]
 UPDATES = 12
@@ -214,8 +214,7 @@ def test_a_killed_asynchronous_run_goes_on_from_its_checkpoint_and_what_came_aft
     folder = killed.folder / "with actors"
     kept = table(folder, "tokens").filter(pc.field("step") < 6)
     later = {path.name: path.read_bytes() for path in (folder / "tokens").glob("00000[67]*.parquet")}
-    fork = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+    fork_processes(monkeypatch)
     assert (next_update(folder), last_step_on_disk(folder)) == (6, 7)
     assert go_on(folder) == "finished"
     assert table(folder, "steps")["step"].to_pylist() == [*range(UPDATES)]
