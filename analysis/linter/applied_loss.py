@@ -22,6 +22,7 @@ from ratioscope.analysis.linter.applied_weight import (
     gradient_against_the_advantage,
     gradient_in_the_last_micro_batch_alone,
     long_responses_weigh_less,
+    short_steps_weigh_less,
     weight_counts_padding,
     weight_differs_by_rank,
     weight_is_a_product,
@@ -107,6 +108,12 @@ cause(
     "padding_in_the_mean", F.LOSS, "The mean of the loss counts padding as tokens", requires=(weight_counts_padding,),
     do="Divide the sum of the loss by the sum of its mask, over all micro-batches and ranks of the step.",
     reports=("prime-rl #674", "miles #2796"),
+)  # fmt: skip
+cause(
+    "short_steps_divided_as_full", F.LOSS, "A step with fewer responses is divided as a full one is",
+    requires=(short_steps_weigh_less,),
+    do="Divide by the micro-batches that the step has, or leave out the short step that an epoch ends with.",
+    reports=("ms-swift #10084", "transformers #39659"),
 )  # fmt: skip
 cause(
     "penalty_without_direction", F.LOSS, "The KL penalty's gradient is one constant, as of the bare log-ratio (k1)",

@@ -22,6 +22,9 @@ from ratioscope.analysis.linter.masks import has_penalty
 _FEWEST_STEPS = 3
 # Padding of fewer tokens (in logs: their share) is not told from a scale.
 _LEAST_PADDING = 0.05
+_LEAST_SHORT = 0.1
+"""By which a step is short of responses."""
+_FEWEST_SHORT = 2
 
 
 @mark(needs=WITH_WEIGHTS, limit=0.05)
@@ -115,13 +118,47 @@ def weight_counts_padding(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+@mark(needs=(*WITH_WEIGHTS, ("sequences.seq_id",)), limit=0.9)
+def short_steps_weigh_less(evidence: LogEvidence) -> MarkReading | None:
+    """Of steps with fewer responses than most: the share in which gradient_weight is less than a mean over the tokens
+    by what is missing."""
+    # That it is a mean over the tokens is seen in the full steps, if the manifest does not say it.
+    of_step = _over_token_mean(evidence)
+    if of_step is None:
+        return None
+    found = evidence.frame("select step, count(*) as n from sequence where dropped is null group by step")
+    n = found.set_index("step")["n"].reindex(of_step.index)
+    usual = int(n.mode().iloc[0]) if n.notna().any() else 0
+    full, short = n == usual, n <= (1 - _LEAST_SHORT) * usual
+    if full.sum() < _FEWEST_STEPS or short.sum() < _FEWEST_SHORT:
+        return None
+    less = of_step - of_step[full].median()
+    if less[full].std() > ALIKE_FACTORS:
+        return MarkReading(0.0, "")
+    alike = (less - np.log(n / usual))[short].abs() <= ALIKE_FACTORS
+    steps, applied = tuple(int(step) for step in alike.index[alike]), applied_factors(evidence)
+    return MarkReading(
+        float(alike.mean()),
+        f"gradient_weight is {number(float(np.exp(less[short].median())))} × what a mean over the tokens gives in "
+        f"{len(steps)} of {int(short.sum())} steps with fewer than {usual} responses",
+        steps, ("gradient_weight",),
+        first_rows(applied.rows[applied.rows["step"].isin(steps)]) if applied is not None else (),
+    )  # fmt: skip
+
+
 def _scale_of_steps(evidence: LogEvidence) -> "pd.Series[float] | None":
-    """The log of the gradient weights over those of a mean over the step's tokens; None where the manifest names no
-    such mean, or too little is known."""
+    """As `_over_token_mean`; None where the manifest names no such mean, too."""
+    applied = applied_factors(evidence)
+    named = parts_of_algorithm(evidence).get("aggregation") == "token_mean"
+    return _over_token_mean(evidence) if applied is not None and applied.ruled and named else None
+
+
+def _over_token_mean(evidence: LogEvidence) -> "pd.Series[float] | None":
+    """The log of the gradient weights over those of a mean over the step's tokens; None where too little is known."""
 
     def made() -> "pd.Series[float] | None":
         applied = applied_factors(evidence)
-        if applied is None or not applied.ruled or parts_of_algorithm(evidence).get("aggregation") != "token_mean":
+        if applied is None:
             return None
         n = evidence.frame(
             "select step, count(*) as n from usable where coalesce(rejected, '') = '' group by step order by step"

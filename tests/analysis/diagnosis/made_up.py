@@ -16,7 +16,7 @@ from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.run_format.manifest import Manifest
-from tests.making.runs import Step, plain_step, write_run
+from tests.making.runs import Columns, Step, plain_step, write_run
 
 STEPS = 60
 HEALTHY = {
@@ -251,6 +251,33 @@ def with_a_format(folder: Path, kept: float, right: float) -> RunEvidence:
     return RunEvidence(summarise(run), run)
 
 
+def of_groups(folder: Path, chance: Callable[[int, Columns], Any], **columns: Any) -> RunEvidence:
+    """Each of 24 steps has 12 groups of 8 responses, which earn 1 by a chance of step and rows, else 0.
+
+    Args:
+        columns: further ones of the sequences table, each made of a step and the numbers of its responses.
+    """
+
+    def step(number: int) -> Step:
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((3, 96), -1.0), number=number, group=np.arange(96) // 8)
+        made.sequences.update({name: make(number, np.arange(96)) for name, make in columns.items()})
+        made.sequences["reward"] = (rng.random(96) < chance(number, made.sequences)).astype(np.float32)
+        return made
+
+    run = open_run(write_run(folder, [step(number) for number in range(24)]))
+    return RunEvidence(summarise(run), run)
+
+
+def in_their_order(recurs: int) -> Callable[[Path], RunEvidence]:
+    """The later in six steps, the harder; the same prompts come again after so many steps."""
+    return lambda folder: of_groups(
+        folder,
+        lambda number, rows: 0.8 - 0.12 * (number % 6),
+        prompt_id=lambda number, row: number % recurs * 12 + row // 8,
+    )
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
@@ -260,6 +287,11 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: with_a_format(folder, 0.1, 0.5),
         lambda folder: with_a_format(folder, 0.6, 0.3),
     ),
+    "responses_apart": (
+        lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["seq_id"] % 8)),
+        lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["group_id"] % 8)),
+    ),
+    "prompts_in_order": (in_their_order(recurs=6), in_their_order(recurs=24)),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),
     "trust_region_infeasible": (lambda folder: spread(folder, 0.5), lambda folder: spread(folder, 0.15)),

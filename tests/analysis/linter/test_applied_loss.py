@@ -53,7 +53,10 @@ class Loss(NamedTuple):
     by_response: bool = False
     """Whether each response is divided by its length."""
     scale: str = ""
-    """By what each token is multiplied once more: a quarter, or the share of its rank, or of the padding."""
+    """By what each token is multiplied once more: a quarter, or the share of its rank, of the padding, or of the 64
+    responses that are there."""
+    short: bool = False
+    """Whether each fourth step has half of the responses."""
     penalty: str = ""
     """Of the KL to a reference: k1, k2 or k3, far from it where it says so."""
     cause: str = ""
@@ -100,6 +103,16 @@ FAULTS = {
     "padded to a limit": Loss(
         parts(aggregation="token_mean"), scale="limit", cause="padding_in_the_mean", words="padding to 16 tokens"
     ),
+    "a short step as a full one": Loss(
+        parts(aggregation="token_mean"), scale="full", short=True, cause="short_steps_divided_as_full", words="0.5 ×"
+    ),
+    "a short step as a full one, unstated": Loss(
+        UNSTATED,
+        scale="full",
+        short=True,
+        cause="short_steps_divided_as_full",
+        words="3 of 3 steps with fewer than",
+    ),
     "k1 in the loss": Loss(parts(), penalty="k1", cause="penalty_without_direction", words="or clipped, have it"),
     "k1 in the loss, by response": Loss(
         parts(regulariser="kl"),
@@ -134,6 +147,8 @@ FAULTS = {
 CONTROLS = {
     "grpo": Loss(parts()),
     "grpo, mean over the tokens": Loss(parts(aggregation="token_mean")),
+    "grpo, short steps": Loss(parts(aggregation="token_mean"), short=True),
+    "grpo, sequence mean, short steps": Loss(parts(), by_response=True, short=True),
     "grpo, sequence mean": Loss(parts(), by_response=True),
     "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
     "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
@@ -154,16 +169,17 @@ CONTROLS = {
 def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
     rng = np.random.default_rng([seed, 4])
     for number in range(4, 16):
-        lengths = rng.integers(4, 80 if loss.weight == "product" else 16, 64)
-        sequence = np.repeat(np.arange(64), lengths)
+        size = 32 if loss.short and number % 4 == 3 else 64
+        lengths = rng.integers(4, 80 if loss.weight == "product" else 16, size)
+        sequence = np.repeat(np.arange(size), lengths)
         n = len(sequence)
         behavior = -rng.exponential(1.5, n) - 0.5
         # Ratios with a mean of 1, where products are made of them.
         below = loss.engine**2 / 2 if loss.weight == "product" else 0.0
         current = np.minimum(behavior + (loss.engine or loss.spread) * rng.standard_normal(n) - below, -1e-3)
         at = current - behavior
-        reward = rng.integers(0, 2, 64).astype(float)
-        of_group = reward.reshape(8, 8)
+        reward = rng.integers(0, 2, size).astype(float)
+        of_group = reward.reshape(-1, 8)
         advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
         a, ratio = advantage[sequence], np.exp(at)
         product = np.exp(np.minimum(np.bincount(sequence, at), 0.0))[sequence]
@@ -179,17 +195,18 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             weight = np.minimum(ratio, float(loss.weight))
         out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < (loss.below or 1 - loss.at)))
         clipped = out & loss.clips
-        micro_batch = sequence * max(loss.micro_batches, 4) // 64
+        micro_batch = sequence * max(loss.micro_batches, 4) // size
         lost = (loss.micro_batches > 0) & (micro_batch < loss.micro_batches - 1)
         position = np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         late = loss.first_lost & (position % (loss.turns or n) == 0)
-        divided = 64 * lengths[sequence] if loss.by_response else n
+        divided = size * lengths[sequence] if loss.by_response else n
         away = (4 if "far" in loss.penalty else 0.3) * rng.standard_normal(n) * (rng.random(n) < 0.3)
         pulled = {"k1": np.full(n, -1.0), "k2": away, "k3": np.expm1(away)}.get(loss.penalty[:2], np.zeros(n))
         rank = sequence % 4
         multiplied = {"quarter": np.full(n, 0.25), "rank": n / 4 / np.array([0.2, 0.22, 0.28, 0.3])[rank] / n}
         longest = sum(lengths[first::4].max() for first in range(4))
-        multiplied |= {"padded": np.full(n, n / (16 * longest)), "limit": np.full(n, n / (64 * 16))}
+        multiplied |= {"padded": np.full(n, n / (16 * longest)), "limit": np.full(n, n / (size * 16))}
+        multiplied |= {"full": np.full(n, size / 64)}
         step = plain_step(
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
@@ -203,8 +220,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         if loss.turns:
             step.tokens["turn"] = (2 * (position // loss.turns) + 1).astype(np.int16)
         step.sequences["reward"] = reward.astype(np.float32)
-        step.sequences["micro_batch"] = (np.arange(64) * max(loss.micro_batches, 4) // 64).astype(np.int32)
-        step.sequences["rank"] = (np.arange(64) % 4).astype(np.int32)
+        step.sequences["micro_batch"] = (np.arange(size) * max(loss.micro_batches, 4) // size).astype(np.int32)
+        step.sequences["rank"] = (np.arange(size) % 4).astype(np.int32)
         yield step.with_tokens(token_id=None)  # no state is shared: log-probabilities are no function of tokens here
 
 

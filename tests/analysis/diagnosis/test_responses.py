@@ -1,0 +1,109 @@
+"""What should not matter to a response, and what may: its place, rank and server against length, prompt and order."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.diagnosis.exchangeable import _FEATURES, _apart, _by_level
+from ratioscope.analysis.runs.store import Run
+from tests.analysis.diagnosis.made_up import finding_of, of_groups
+
+
+def half(number: int, rows: Any) -> float:
+    return 0.5
+
+
+def by_turns(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Ranks take the responses of a group by turns."""
+    return (row % 4).astype(np.int32)
+
+
+def by_group(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (row // 8 % 4).astype(np.int32)
+
+
+@pytest.mark.parametrize(("rank", "alike"), [(by_turns, "drawn alike"), (by_group, "are not the same")])
+def test_a_rank_that_scores_nothing_is_named_and_not_the_places_that_it_has(
+    tmp_path: Path, rank: Callable[..., Any], alike: str
+) -> None:
+    evidence = of_groups(tmp_path, lambda number, rows: 0.6 * (rows["rank"] != 2), rank=rank)
+    found = finding_of("responses_apart", evidence)
+    assert found.sentence.startswith("The reward is 0 on rank 2 and 0.5") and alike in found.why
+
+
+def test_a_server_that_cuts_responses_is_named_by_their_length(tmp_path: Path) -> None:
+    def server(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(np.random.default_rng([number, 1]).random(96) < 0.3, "b", "a")
+
+    def length(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        drawn = np.random.default_rng([number, 2]).integers(5, 60, 96)
+        return np.where(server(number, row) == "b", np.minimum(drawn, 20), drawn).astype(np.int32)
+
+    found = finding_of("responses_apart", of_groups(tmp_path / "cut", half, engine=server, n_tokens=length))
+    assert "tokens on server" in found.sentence and found.metric == "response_length"
+    even = of_groups(tmp_path / "even", half, engine=lambda number, row: server(number + 50, row), n_tokens=length)
+    assert RULES["responses_apart"](even) is None
+
+
+def test_an_order_by_length_or_by_reward_is_no_fault(tmp_path: Path) -> None:
+    """As where responses are logged as they end, and the long ones are wrong; or the best one first."""
+
+    def rising(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return (10 + 5 * (row % 8)).astype(np.int32)
+
+    as_they_end = of_groups(tmp_path / "ends", lambda number, rows: 0.9 - 0.1 * (rows["seq_id"] % 8), n_tokens=rising)
+    best_first = of_groups(
+        tmp_path / "best", lambda number, rows: (rows["seq_id"] % 8 < rows["group_id"] % 9).astype(float)
+    )
+    for evidence in (as_they_end, best_first):
+        assert RULES["responses_apart"](evidence) is None
+
+
+def test_what_is_drawn_otherwise_is_compared_with_its_like(tmp_path: Path) -> None:
+    """The first of each group is sampled greedily, and a server has an environment for itself."""
+    greedy = of_groups(
+        tmp_path / "greedy",
+        lambda number, rows: np.where(rows["seq_id"] % 8 == 0, 0.9, 0.3),
+        temperature=lambda number, row: np.where(row % 8 == 0, 0.0, 1.0).astype(np.float32),
+    )
+    of_its_own = of_groups(
+        tmp_path / "server",
+        lambda number, rows: np.where(rows["environment"] == "code", 0.9, 0.3),
+        environment=lambda number, row: np.where(row // 8 % 2, "code", "math"),
+        engine=lambda number, row: np.where(row // 8 % 2, "one", "other"),
+    )
+    for evidence in (greedy, of_its_own):
+        assert RULES["responses_apart"](evidence) is None
+
+
+def test_the_share_of_the_variance_is_the_one_of_an_analysis_of_variance(tmp_path: Path) -> None:
+    """Of balanced places it is omega squared's numerator over the variance within groups, computed from the rows."""
+    evidence = of_groups(tmp_path, lambda number, rows: 0.3 + 0.05 * (rows["seq_id"] % 8))
+    assert evidence.run is not None
+    (units,) = _by_level(_FEATURES["place"].level, evidence.run, None, None)
+    apart = _apart(_FEATURES["place"], units, "reward")
+    assert apart is not None
+    reward = rewards_of(evidence.run).reshape(-1, 8)
+    off = reward - reward.mean(axis=1, keepdims=True)
+    between = len(off) * (off.mean(axis=0) ** 2).sum()
+    within = ((off**2).sum() - between) / (off.size - 8)
+    assert apart.share == pytest.approx((between - 7 * within) / (off**2).sum(), rel=1e-9)
+    assert apart.levels["mean"].to_numpy() == pytest.approx(reward.mean(axis=0))
+
+
+def rewards_of(run: Run) -> np.ndarray[Any, Any]:
+    rows = pq.read_table(run.folder / "sequences", columns=["step", "seq_id", "reward"]).sort_by(
+        [("step", "ascending"), ("seq_id", "ascending")]
+    )
+    return rows["reward"].to_numpy().astype(float)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_no_finding(tmp_path: Path, seed: int) -> None:
+    evidence = of_groups(tmp_path, lambda number, rows: 0.2 + 0.1 * seed, rank=by_turns, prompt_id=by_group)
+    assert [RULES[rule](evidence) for rule in ("responses_apart", "prompts_in_order")] == [None, None]
