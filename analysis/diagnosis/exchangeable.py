@@ -85,7 +85,7 @@ class _Apart(NamedTuple):
         return self.share >= _LEAST_SHARE and self.beyond_chance >= _BEYOND_CHANCE
 
 
-@rule("responses_apart", order=111, page="overview", group=None, words="responses that differ by place", cause=False)
+@rule("responses_apart", order=111, page="overview", group=None, words="uneven responses", cause=False)
 def responses_differ_by_what_should_not_matter(evidence: RunEvidence) -> Finding | None:
     """Responses that are drawn alike earn differently by their place in the group, their rank or their server, or one
     server writes other lengths."""

@@ -50,8 +50,9 @@ def prompts_come_in_one_order(evidence: RunEvidence) -> Finding | None:
         metric="reward",
         steps=steps_of(reward),
         numbers=(Number("swing of the reward", found.swing), evidence.latest("reward")),
-        why=f"{percent(same)} of the steps have exactly the prompts of {found.period} steps before. The place in that "
-        f"order explains {percent(found.explained)} of how rewards differ from their neighbours.",
+        why=f"{'Each step has' if same == 1 else f'{percent(same)} of the steps have'} exactly the prompts of "
+        f"{found.period} steps before. The place in that order explains {percent(found.explained)} of how rewards "
+        "differ from their neighbours.",
         do=f"Shuffle the prompts in each epoch. Until then compare means of {found.period} steps: what rises "
         "or falls within them follows the order.",
         source="chosen here",

@@ -104,9 +104,20 @@ def _why_not(facts: EngineFacts, log: Logged) -> str:
     return "no token of these steps is known to both engines"
 
 
+def _placed(remarks: Sequence[Finding]) -> Finding | None:
+    """The remark that says which part of the tokens holds most of it."""
+    return next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
+
+
+def part_of_most(remarks: Sequence[Finding]) -> str:
+    """The part of the tokens that holds most of it and how much, for a title: "98% in environment image"."""
+    placed = _placed(remarks)
+    return f"{placed.why.partition(' ')[0]} in {placed.place}" if placed else "no part holds more than expected"
+
+
 def sits_mostly(remarks: Sequence[Finding]) -> str:
     """The part of the tokens that holds most of it, beside what their probability makes expect. A sentence, or none."""
-    placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
+    placed = _placed(remarks)
     return f"{placed.why.rpartition('; ')[0]})." if placed else ""
 
 
@@ -226,7 +237,7 @@ def _rounded(share: float) -> str:
 
 def sits(remarks: Sequence[Finding]) -> str:
     """Where most of it sits, as the linter found it. A sentence."""
-    placed = next((remark for remark in remarks if remark.rule == on_policy_ratio.name and remark.place), None)
+    placed = _placed(remarks)
     if placed is None:
         return "No server, prompt, turn or position holds more of it than the probability of its tokens explains."
     return placed.why

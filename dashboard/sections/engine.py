@@ -344,7 +344,7 @@ PAGE = Page(
     without=lambda subject: [] if _has_steps(subject) and is_all_staleness(subject) else _OF_RATIOS,
     parts=[
         Part(
-            "where", "Where it sits", places, lambda subject: sentences.sits(subject.opened.remarks),
+            "where", "Where it sits", places, lambda subject: sentences.part_of_most(subject.opened.remarks),
             when=_differs, height=300,
         ),
         Part("kind", "What it is like", kind, _is_like, when=_differs, height=300),
