@@ -18,6 +18,7 @@ from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import check
+from ratioscope.analysis.linter.decoding import GREEDY
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import sequence_rows
 from ratioscope.analysis.linter.responses import single_tokens_not_sampled
@@ -418,8 +419,16 @@ cause(
 )  # fmt: skip
 cause(
     "one_seed", F.SELECTION, "Responses of a group are the same tokens, so none is better than another",
-    requires=(responses_are_one,), do="Give each response a seed of its own, or none, and a temperature above 0.",
+    requires=(responses_are_one,), refutes=GREEDY[:1],
+    do="Give each response a seed of its own, or none, and a temperature above 0.",
     explains=("zero_signal", "zero_filled"), reports=("ms-swift #4383",),
+)  # fmt: skip
+cause(
+    "greedy", F.SELECTION, "The sampler takes the likeliest token each time and draws none",
+    requires=GREEDY,
+    do="Set temperature 1, top_k 0 and top_p 1 in each request: the server may have defaults of its own.",
+    explains=("response_mask", "drawn_as_logged", "entropy_agrees", "zero_signal"),
+    reports=("tpu-inference #1386", "slime #2197", "miles #2686"), columns=("logp_behavior",),
 )  # fmt: skip
 cause(
     "ranks_missing", F.SELECTION, "The responses of some ranks are not logged", requires=(ranks_without_responses,),

@@ -12,7 +12,7 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.linter import Finding, lint
 from ratioscope.analysis.runs.store import Run, open_run
 from tests.analysis.linter.remarks import asked
-from tests.cases.world import Shape, compared, set_advantages, share, simulate, write
+from tests.cases.world import Call, Shape, compared, set_advantages, share, simulate, write
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
 
@@ -292,3 +292,37 @@ def test_short_responses_that_were_drawn_are_no_placeholders(tmp_path: Path) -> 
 def test_a_few_tokens_of_any_constant_are_no_temperature(tmp_path: Path) -> None:
     run = of_one_token(tmp_path / "run", placeholder=-0.4)
     assert not any(each.is_problem for each in asked(run, "temperature"))
+
+
+def sampled(folder: Path, sharper: float, seeds: bool = True) -> list[Finding]:
+    """What is said of a sampler that draws from its log-probabilities times a number, and logs them as they are.
+
+    Args:
+        seeds: whether each response has one of its own, not all of a group the same.
+    """
+
+    def draw(call: Call, logp: NDArray[np.float64]) -> NDArray[np.float64]:
+        if seeds:
+            return sharper * logp
+        keys = np.arange(logp.shape[1]), call.of("prompt_id")[:, None], call.position
+        # A forced choice from the same numbers for all of a group.
+        drawn = (logp - np.log(-np.log(share(*keys)))).argmax(axis=1)
+        return np.where(np.arange(logp.shape[1]) == drawn[:, None], 0.0, -1e9)
+
+    log = simulate(Shape(37, lag=1, steps=12, closing=0.1, noise=0.02), draw=draw, logs_raw=True)
+    return lint(open_run(write(log, folder, "verl")))
+
+
+def test_the_likeliest_token_each_time_is_no_draw_and_no_copy(tmp_path: Path) -> None:
+    """Neither the entropy is wrong, nor are there copies among the rows."""
+    (named,) = (each for each in sampled(tmp_path / "run", 1e3) if each.is_problem)
+    assert named.of_cause == "greedy" and "less surprising than their entropy" in named.sentence
+    assert "the cases" in named.why and named.wrong_rows is None
+
+
+def test_a_lower_temperature_and_one_seed_are_not_greedy(tmp_path: Path) -> None:
+    sharper = sampled(tmp_path / "sharper", 2.0)
+    assert "greedy" not in {each.of_cause for each in sharper}
+    assert any(each.is_problem for each in sharper if each.rule == "drawn_as_logged")
+    alike = {each.of_cause for each in sampled(tmp_path / "alike", 1.0, seeds=False)}
+    assert "one_seed" in alike and "greedy" not in alike
