@@ -19,6 +19,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     mismatch_of_the_last_token_at_the_limit,
     mismatch_of_the_longest_prompts,
     one_rank_is_uncorrelated,
+    reward_is_low_on_these_ranks,
     sampler_avoids_repeats,
     shifted_from_a_token_on,
 )
@@ -82,6 +83,12 @@ cause(
     requires=(HELD_BY["rank"], one_rank_is_uncorrelated),
     do="Look at the order in which this rank packs and unpacks responses.",
     reports=("AReno #511",), explains=(*_TAILS, "own_token", "denominator_wrong"),
+)  # fmt: skip
+cause(
+    "rank_of_other_prompts", Family.MISMATCH, "Responses of some ranks are trained and scored under other prompts",
+    requires=(HELD_BY["rank"], mismatch_fades_with_position, reward_is_low_on_these_ranks),
+    do="Gather prompts and responses of all ranks in one order, and compare a response's prompt with the sampler's.",
+    reports=("TRL #3098",), explains=(*_TAILS, "zero_signal"),
 )  # fmt: skip
 cause(
     "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",

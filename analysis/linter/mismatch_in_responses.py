@@ -15,7 +15,7 @@ from ratioscope.analysis.linter.check import ENGINE_COLUMNS
 from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.own_token import UNCORRELATED
-from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, shortfall, strata
+from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
 from ratioscope.analysis.linter.values import SURE, is_one_of
 from ratioscope.analysis.runs.left_out import LeftOut
 
@@ -35,6 +35,8 @@ _FEWEST_LENGTHS, _FEWEST_CUT, _PILE = 4, 8, 3
 """Lengths of prompts, groups with the largest one, and how much commoner it is than any other where prompts are cut."""
 _FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
 """Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
+_FEWEST_GROUPS, _FAR_BELOW = 20, 0.5
+"""Prompt groups on either side, and by how many of their deviations rewards differ between ranks."""
 _LEFT_OVER = 0.2
 """Share of the distance that is left against the row before, and ahead of the token where a shift begins."""
 
@@ -435,3 +437,28 @@ def one_rank_is_uncorrelated(evidence: LogEvidence) -> MarkReading | None:
             *is_one_of("rank", far),
         ),
     )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.rank",), ("sequences.reward",)), limit=4.0)
+def reward_is_low_on_these_ranks(evidence: LogEvidence) -> MarkReading | None:
+    """Where a few ranks hold the mismatch, their rewards are far below those of the others; standard errors."""
+    place = next((each for each in places_of(evidence) if each.dimension == "rank"), None)
+    if place is None or differing(evidence) is None:
+        return None
+    rows = evidence.frame(
+        f"""
+        select rank in ({", ".join(place.labels)}) as there, avg(reward::double) as reward from sequence
+        where rank is not null and isfinite(reward) and dropped is null group by step, group_id, there
+        """
+    )
+    there, elsewhere = (rows["reward"][rows["there"] == each] for each in (True, False))
+    if min(len(there), len(elsewhere)) < _FEWEST_GROUPS:
+        return None
+    low = float(elsewhere.mean() - there.mean())
+    error = float(there.var() / len(there) + elsewhere.var() / len(elsewhere)) ** 0.5
+    far = low > _FAR_BELOW * float(rows["reward"].std()) and error > 0
+    return MarkReading(
+        low / error if far else 0.0,
+        f"their mean reward is {number(float(there.mean()))}, that of the others {number(float(elsewhere.mean()))}",
+        evidence.all_steps, ("reward",),
+    )  # fmt: skip

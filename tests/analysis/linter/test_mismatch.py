@@ -336,3 +336,21 @@ def test_places_are_chance_on_noise() -> None:
 def test_every_cause_of_the_family_has_a_remedy_and_marks() -> None:
     for each in (each for each in CAUSES.values() if each.family is Family.MISMATCH):
         assert each.do.endswith(".") and each.requires, each.name
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_responses_under_other_prompts_are_told_by_what_they_earn(tmp_path: Path, *, scored: bool) -> None:
+    """On two ranks the trainer's first tokens are of another context, and rewards are low, or as everywhere."""
+
+    def gathered(log: Log, _: str, logits: Array) -> Array:
+        there = (log.of_token("rank") > 1) * np.exp(-log.tokens["position"] / 10)
+        return logits + 3 * there[:, None] * np.roll(log.policy.directions[0][log.state], 7, axis=1)
+
+    def reward(log: Log) -> dict[str, Any]:
+        low = (log.responses["rank"] > 1) & scored
+        return {"reward": (log.rng.random(len(low)) < np.where(low, 0.05, 0.5)).astype(float)}
+
+    log = simulate(Shape(43, lag=1, steps=16), trainer=gathered, reward=reward)
+    found = asked(open_run(write(log, tmp_path / "run")), "mismatch_cause")[0]
+    assert found.of_cause == ("rank_of_other_prompts" if scored else "one_rank"), found.sentence
+    assert ("their mean reward is 0.0" in found.why) is scored
