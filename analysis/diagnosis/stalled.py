@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import sqrt
 
 import numpy as np
+import pandas as pd
 
 from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
@@ -19,13 +20,19 @@ from ratioscope.run_format import schema
 _FEWEST = 3
 _CLEAR = 4.0
 """Standard errors between the means of the first and the last values."""
+_LITTLE = 0.25
+"""Of the configured learning rate: below it a warm-up has hardly begun."""
+
+
+def _learning_rate(evidence: RunEvidence) -> "pd.Series[float]":
+    table = evidence.summary.steps
+    return table["learning_rate"].astype(float).dropna() if "learning_rate" in table else evidence.values["reward"][:0]
 
 
 @mark(needs=(("steps.learning_rate",),), limit=0.1)
 def learning_rate_is_zero(evidence: RunEvidence) -> MarkReading | None:
     """The learning rate is 0 in several steps, not only where a warm-up begins or a schedule ends; share of them."""
-    table = evidence.summary.steps
-    rate = table["learning_rate"].astype(float).dropna() if "learning_rate" in table else evidence.values["reward"][:0]
+    rate = _learning_rate(evidence)
     zero = rate.index[rate == 0]
     if len(rate) < _FEWEST:
         return None
@@ -36,6 +43,29 @@ def learning_rate_is_zero(evidence: RunEvidence) -> MarkReading | None:
         f"in steps {steps[0]} to {steps[-1]}" if len(steps) == steps[-1] - steps[0] + 1 else f"in {len(steps)} steps"
     )
     return MarkReading(len(zero) / len(rate), f"{place} nothing moves the weights", steps, ("steps.learning_rate",))
+
+
+@mark(needs=(("steps.learning_rate",),), limit=0.5)
+def warm_up_takes_the_run(evidence: RunEvidence) -> MarkReading | None:
+    """The learning rate rises in all steps and stays below the configured one; steps until there, of those planned.
+
+    Of a run that does not say how many are planned all steps count, once it is finished.
+    """
+    manifest, rate = (evidence.run.manifest if evidence.run else None), _learning_rate(evidence)
+    configured = manifest.optimiser.get("learning_rate") if manifest else None
+    if manifest is None or not isinstance(configured, int | float) or len(rate) < 4 * _FEWEST:
+        return None
+    planned = manifest.planned_updates or (len(rate) if manifest.status == "finished" else 0)
+    if not planned:
+        return None
+    moves, last, step = np.diff(rate), float(rate.iloc[-1]), int(rate.index[-1])
+    if not ((moves > 0).all() and last < _LITTLE * configured):
+        return MarkReading(0.0, "")
+    reached = step + (configured - last) / float(np.median(moves))
+    of = f" of {planned:,}" if reached <= planned else f", behind the {planned:,} of the run"
+    clause = f"at step {step} the learning rate is {percent(last / configured)} of its setting, which it reaches "
+    clause += f"at step {reached:.0f}{of}"
+    return MarkReading(reached / planned, clause, tuple(map(int, rate.index)), ("steps.learning_rate",))
 
 
 @mark(needs=(("sequences.reward",), ("steps.eval_accuracy",)), limit=_CLEAR)
@@ -94,6 +124,11 @@ _LEAST_GAIN = 0.1
 cause(
     "learning_rate_zero", Family.STALL, "The learning rate is 0", requires=(learning_rate_is_zero,),
     do="Look at the learning rate's schedule: warm-up, number of steps, end.", source="S0 5.2",
+)  # fmt: skip
+cause(
+    "warm_up_too_long", Family.STALL, "Most of the run is warm-up", requires=(warm_up_takes_the_run,),
+    do="Shorten the warm-up, and look whether its length counts optimiser steps as the schedule does.",
+    reports=("Search-R1 #28", "axolotl #2897"),
 )  # fmt: skip
 cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",

@@ -1,0 +1,50 @@
+"""A warm-up is too long where it takes most of the planned run, and not where the log ends within it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ratioscope.analysis.diagnosis import diagnose
+from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.summary.summary import summarise
+from tests.cases.world import Shape, simulate, write
+
+RATE = 2e-6
+
+
+def said(folder: Path, rate: Any, planned: int | None, configured: float | None = RATE) -> list[str]:
+    """What is said of learning for the learning rates of the steps, planned updates and a configured learning rate."""
+    log = simulate(Shape(41, steps=16, groups=4, responses=4, lag=1))
+    log.steps["learning_rate"] = RATE * np.clip(rate, 0, 1)
+    log.manifest["planned_updates"], log.manifest["optimiser"]["learning_rate"] = planned, configured
+    run = open_run(write(log, folder, "verl"))
+    return [each.sentence for each in diagnose(summarise(run), run) if each.rule == "not_learning"]
+
+
+STEP = np.arange(1, 17)
+
+
+def test_a_warm_up_over_most_of_the_run_is_named(tmp_path: Path) -> None:
+    (sentence,) = said(tmp_path / "planned", STEP / 180, 200)
+    assert sentence == (
+        "Most of the run is warm-up: at step 15 the learning rate is 8.9% of its setting, which it reaches at step "
+        "179 of 200."
+    )
+    (sentence,) = said(tmp_path / "over", STEP / 180, None)
+    assert sentence.endswith("at step 179, behind the 16 of the run.")
+
+
+@pytest.mark.parametrize(
+    ("rate", "planned", "configured"),
+    [
+        (STEP / 180, 2000, RATE),  # the log ends early
+        (STEP / 20, 16, RATE),  # it is nearly there
+        (1 - STEP / 18, 16, RATE),
+        (np.minimum(STEP / 180, 0.06), 200, RATE),  # no warm-up: it stays
+        (STEP / 180, 200, None),
+    ],
+)
+def test_another_course_is_no_long_warm_up(tmp_path: Path, rate: Any, planned: int, configured: float | None) -> None:
+    assert said(tmp_path / "run", rate, planned, configured) == []
