@@ -48,6 +48,7 @@ from ratioscope.analysis.linter.members import (
 from ratioscope.analysis.linter.reward_order import reward_of_another_length
 from ratioscope.analysis.linter.reward_parts import (
     advantage_of_other_weights,
+    part_of_every_turn,
     responses_differ_while_away,
     reward_part_is_zero,
     scorer_is_away,
@@ -190,6 +191,10 @@ cause(
     "silent_part", F.CREDIT, "A part of the reward teaches nothing", requires=(reward_part_is_zero,),
     do="Call its function on a response that should earn it; leave it be if it is a penalty that nothing incurs.",
     severity=Severity.NOTICE, reports=("TRL #6966",),
+)  # fmt: skip
+cause(
+    "paid_by_turn", F.CREDIT, "A part of the reward is paid again for each turn", requires=(part_of_every_turn,),
+    do="Score this part once for a response, or divide it by the number of turns.", reports=("SkyRL #2104",),
 )  # fmt: skip
 cause(
     "scorer_away", F.CREDIT, "What scores responses failed, and its failures count as 0", requires=(scorer_is_away,),

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.watched import reward_parts
@@ -32,7 +33,9 @@ _MOST_AWAY = 1 / 3
 _AS_EVER = 0.5
 """Of the usual share of responses that earn something: in the steps beside a stretch, else a policy fell and rose."""
 _MANY = 200
-"""Responses of which not one earned anything of a part."""
+"""Responses of which not one earned anything of a part, and responses whose turns are compared."""
+_TOGETHER, _PROPORTION, _LEAST_GAIN = 0.8, 0.25, 0.1
+"""Correlation of turns with what is paid for each, how far that is from a proportion, correlation with the reward."""
 
 
 def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
@@ -42,7 +45,7 @@ def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
         values = [
             f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(reward_parts(evidence.run))
         ]
-        kept = ["step", "seq_id", "group_id", "grouped", "environment", "reward::double as reward", *values]
+        kept = ["step", "seq_id", "group_id", "grouped", "environment", "n_turns", "reward::double as reward", *values]
         return evidence.frame(f"select {', '.join(kept)} from sequence where dropped is null order by step, seq_id")
 
     return evidence.once("responses with the parts of their reward", made)
@@ -60,9 +63,9 @@ def advantage_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
     if len(rows) < FEWEST_RESPONSES:
         return None
     reward, filled = rows["reward"].to_numpy(dtype=float), rows[parts].to_numpy(dtype=float)
-    own = np.linalg.lstsq(filled, reward, rcond=None)[0]
-    if np.abs(filled @ own - reward).max() > _SAME_SUM * (1 + np.abs(reward).max()):
-        return None  # another rule made the reward
+    own = _own_weights(filled, reward)
+    if own is None:
+        return None
     within = rows[parts] - rows.groupby("group")[parts].transform("mean")
     used = np.flatnonzero((within.abs() > SAME).any())
     weights = _weights(rows, within.to_numpy()[:, used])
@@ -78,6 +81,13 @@ def advantage_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
         (by_parts - by_reward) / (1 - by_reward), f"they follow {theirs}, the logged reward has {logged}",
         steps_with(rows.groupby("step").size()), ("reward",), first_of(rows),
     )  # fmt: skip
+
+
+def _own_weights(parts: NDArray[np.float64], reward: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The weights with which parts add up to the logged reward; None: another rule made it."""
+    own = np.linalg.lstsq(parts, reward, rcond=None)[0]
+    apart = np.abs(parts @ own - reward).max()
+    return None if apart > _SAME_SUM * (1 + np.abs(reward).max()) else np.asarray(own)
 
 
 def _weights(rows: pd.DataFrame, within: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -156,6 +166,53 @@ def responses_differ_while_away(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         float(moved), f"responses of these steps are {number(float(moved))} deviations from those around"
     )
+
+
+@mark(needs=(("sequences.reward",), ("sequences.n_turns",), GROUP), limit=4.0)
+def part_of_every_turn(evidence: LogEvidence) -> MarkReading | None:
+    """A part of the reward grows with the turns and makes the reward grow with them, while the rest of it falls.
+
+    Inside of groups; standard errors of reward and rest, the smaller number.
+    """
+    names = reward_parts(evidence.run)
+    of = [f"part_{at}" for at in range(len(names))]
+    rows = parts_of_responses(evidence)
+    rows = rows[rows["grouped"] & np.isfinite(rows[["reward", "n_turns", *of]].to_numpy(dtype=float)).all(axis=1)]
+    group = rows.groupby(["step", "group_id"]).ngroup().to_numpy().astype(np.int64)
+    if len(names) < 2 or evidence.spreads_groups or len(rows) < _MANY or group.max() + 1 < FEWEST_GROUPS:
+        return None
+    reward, parts = rows["reward"].to_numpy(dtype=float), rows[of].to_numpy(dtype=float)
+    own = _own_weights(parts, reward)
+    if own is None:
+        return None
+    turns = rows["n_turns"].to_numpy(dtype=float)
+    found = MarkReading(0.0, "")
+    for at, name in enumerate(names):
+        part = own[at] * parts[:, at]
+        each, together, _ = _by_turn(part, turns, group)
+        # In proportion to the turns, and by nothing else.
+        if not (together > _TOGETHER and abs(part.mean() - each * turns.mean()) < _PROPORTION * part.mean()):
+            continue
+        _, gain, z_reward = _by_turn(reward, turns, group)
+        fewer, _, z_rest = _by_turn(reward - part, turns, group)
+        if gain > _LEAST_GAIN and min(z_reward, -z_rest) > found.value:
+            clause = f"{name} gives {number(each)} a turn, and the rest of the reward falls by {number(-fewer)} a turn"
+            found = MarkReading(min(z_reward, -z_rest), clause, steps_with(rows.groupby("step").size()), (name,))
+    return found
+
+
+def _by_turn(
+    values: NDArray[np.float64], turns: NDArray[np.float64], group: NDArray[np.int64]
+) -> tuple[float, float, float]:
+    """Slope, correlation and z (over groups) of some values with the number of turns, inside of groups."""
+    size = np.bincount(group)
+    x, y = (each - (np.bincount(group, each) / size)[group] for each in (turns, values))
+    xx, yy = float((x * x).sum()), float((y * y).sum())
+    if not min(xx, yy) > SAME:
+        return 0.0, 0.0, 0.0
+    slope = float((x * y).sum()) / xx
+    error = float((np.bincount(group, x * (y - slope * x)) ** 2).sum()) ** 0.5 / xx
+    return slope, slope * (xx / yy) ** 0.5, slope / max(error, SAME)
 
 
 def _stretches(rows: pd.DataFrame, column: str, name: str) -> list[tuple[float, tuple[int, ...], str, str]]:

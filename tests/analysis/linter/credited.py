@@ -248,6 +248,34 @@ def silent_part(batch: Batch) -> None:
     batch.parts = {"reward_task": batch.reward, "reward_format": np.zeros(N)}
 
 
+def _turns_paid(batch: Batch, turns: Ints, per_turn: float = 0.25, lost: float = 0.06) -> None:
+    """A format that is scored, and an answer that is right less often the more turns were taken."""
+    right = (batch.rng.random(N) < 0.8 - lost * turns).astype(float)
+    form = per_turn * batch.rng.binomial(turns, 0.95)
+    batch.columns = {"n_turns": turns.astype(np.int32)}
+    batch.parts, batch.reward = {"reward_task": right, "reward_format": form}, right + form
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def paid_by_turn(batch: Batch) -> None:
+    _turns_paid(batch, batch.rng.integers(1, 9, N))
+
+
+def paid_for_useful_turns(batch: Batch) -> None:
+    """Who takes more turns is right more often."""
+    _turns_paid(batch, batch.rng.integers(1, 9, N), lost=-0.02)
+
+
+def paid_once(batch: Batch) -> None:
+    """The same format, once a response."""
+    turns = batch.rng.integers(1, 9, N)
+    _turns_paid(batch, turns, per_turn=0.0)
+    form = 0.25 * (batch.rng.random(N) < 0.95)
+    batch.parts["reward_format"] = form
+    batch.reward = batch.parts["reward_task"] + form
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
 def judge_away(batch: Batch, steps: range = range(6, 10)) -> None:
     """A judge who scores nothing in some steps: its part counts as 0."""
     judge = batch.rng.random(N) * float(batch.number not in steps)
