@@ -88,7 +88,7 @@ cause(
     "rank_of_other_prompts", Family.MISMATCH, "Responses of some ranks are trained and scored under other prompts",
     requires=(HELD_BY["rank"], mismatch_fades_with_position, reward_is_low_on_these_ranks),
     do="Gather prompts and responses of all ranks in one order, and compare a response's prompt with the sampler's.",
-    reports=("TRL #3098",), explains=(*_TAILS, "zero_signal"),
+    reports=("TRL #3098",), explains=(*_TAILS, "zero_signal", "responses_apart"),
 )  # fmt: skip
 cause(
     "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",
