@@ -219,6 +219,30 @@ def test_a_page_that_stands_open_keeps_no_state(live: RunRecorder, root: Path, p
     assert not stands_open.run().exception
 
 
+def test_what_a_page_has_borrowed_is_there_until_another_state_has_come(
+    live: RunRecorder, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a slider on a finished run draws its own part, and one on a live run the whole page, once."""
+    drawn_again: list[bool] = []
+    monkeypatch.setattr(state.st, "rerun", lambda: drawn_again.append(True))
+    write_run(root / "finished", make_steps(5))
+    shared = state._Shared("finished", str(root / "finished"), Limits())
+    borrowed = state.lent(shared.get(seen=""))
+    gc.collect()
+    assert borrowed() is shared.get(seen="")
+    shared = state._Shared("live", str(live.folder), Limits())
+    borrowed = state.lent(shared.get(seen=""))
+    step = make_steps(6)[5]
+    live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
+    live.flush()
+    assert borrowed().summary.last_step == 4
+    shared.get(seen=borrowed().run.signature)
+    gc.collect()
+    assert not drawn_again
+    borrowed()
+    assert drawn_again == [True]
+
+
 def test_viewers_of_a_live_run_share_its_states(live: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has seen the latest one gets the next; the others get the latest, and nothing is read for them."""
     monkeypatch.setattr(state, "_FRESH", math.inf)
