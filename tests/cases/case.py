@@ -36,7 +36,9 @@ REPOSITORIES = {
     "AgenticArXiv-RL": "Algorineko/AgenticArXiv-RL", "Search-R1": "PeterGriffinJin/Search-R1",
     "Spec-RL": "ShopeeLLM/Spec-RL", "WebAgent-R1": "weizhepei/WebAgent-R1",
     "axolotl": "axolotl-ai-cloud/axolotl", "compose-rl": "databricks/compose-rl",
-    "tpu-inference": "vllm-project/tpu-inference",
+    "tpu-inference": "vllm-project/tpu-inference", "Megatron-LM": "NVIDIA/Megatron-LM",
+    "cookbook": "huggingface/cookbook", "nanoVLM": "huggingface/nanoVLM", "olmo-eval": "allenai/olmo-eval",
+    "open-r1": "huggingface/open-r1",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 

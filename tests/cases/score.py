@@ -22,7 +22,15 @@ from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.database import one_thread
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from tests.cases import held_out, held_out_again, held_out_fifth, held_out_fourth, held_out_sixth, held_out_third
+from tests.cases import (
+    held_out,
+    held_out_again,
+    held_out_fifth,
+    held_out_fourth,
+    held_out_seventh,
+    held_out_sixth,
+    held_out_third,
+)
 from tests.cases.case import Case, Register, says
 from tests.cases.faults import FAULTS
 from tests.cases.healthy import HEALTHY, SICK
@@ -35,10 +43,12 @@ HELD_OUT: dict[str, Register] = {
     "held-out a fourth time": held_out_fourth.HELD_OUT_FOURTH,
     "held-out a fifth time": held_out_fifth.HELD_OUT_FIFTH,
     "held-out a sixth time": held_out_sixth.HELD_OUT_SIXTH,
+    "held-out a seventh time": held_out_seventh.HELD_OUT_SEVENTH,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE
 FIRST_SCORE |= held_out_fourth.FIRST_SCORE | held_out_fifth.FIRST_SCORE | held_out_sixth.FIRST_SCORE
+FIRST_SCORE |= held_out_seventh.FIRST_SCORE
 CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK} | {
     name: case for cases in HELD_OUT.values() for name, case in cases.items()
 }
