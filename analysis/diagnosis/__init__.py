@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ratioscope.analysis.diagnosis import (
     absence,
     clipping,
+    decided,
     drop,
     environments,
     evaluation,
@@ -54,6 +55,7 @@ __all__ = [
 _MODULES = (
     absence,
     clipping,
+    decided,
     drop,
     environments,
     evaluation,

@@ -365,7 +365,7 @@ cause(
 cause(
     "failures_scored", F.SELECTION, "Responses that failed outside of the policy are scored as if it had failed",
     requires=(failed_are_scored,), do="Drop failed responses before baselines are computed, or sample them again.",
-    reports=("NeMo-Gym #2552", "rllm #710", "open-instruct #1887"),
+    reports=("NeMo-Gym #2552", "rllm #710", "open-instruct #1887"), explains=("reward_decided",),
 )  # fmt: skip
 cause(
     "long_rejected", F.SELECTION, "A mask keeps long responses out of the loss",

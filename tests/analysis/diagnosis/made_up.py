@@ -269,6 +269,15 @@ def of_groups(folder: Path, chance: Callable[[int, Columns], Any], **columns: An
     return RunEvidence(summarise(run), run)
 
 
+def that_end(cut: float) -> Callable[[Path], RunEvidence]:
+    """Three of eight responses end at a limit of turns, and then earn 1 by this chance, the others by 0.6."""
+    return lambda folder: of_groups(
+        folder,
+        lambda number, rows: np.where(rows["finish_reason"] == "max_turns", cut, 0.6),
+        finish_reason=lambda number, row: np.where((row + number) % 8 < 3, "max_turns", "stop"),
+    )
+
+
 def in_their_order(recurs: int) -> Callable[[Path], RunEvidence]:
     """The later in six steps, the harder; the same prompts come again after so many steps."""
     return lambda folder: of_groups(
@@ -291,6 +300,7 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["seq_id"] % 8)),
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["group_id"] % 8)),
     ),
+    "reward_decided": (that_end(0.0), that_end(0.1)),
     "prompts_in_order": (in_their_order(recurs=6), in_their_order(recurs=24)),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),

@@ -81,6 +81,39 @@ def test_what_is_drawn_otherwise_is_compared_with_its_like(tmp_path: Path) -> No
         assert RULES["responses_apart"](evidence) is None
 
 
+def seconds(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Of which a fifth is stopped after 30."""
+    drawn = np.random.default_rng([number, 3]).uniform(0, 37, 96)
+    return np.minimum(drawn, 30).astype(np.float32)
+
+
+def test_tests_that_are_stopped_and_count_as_failed_are_named(tmp_path: Path) -> None:
+    stopped = of_groups(tmp_path / "a", lambda number, rows: 0.6 * (rows["seconds_tools"] < 30), seconds_tools=seconds)
+    found = finding_of("reward_decided", stopped)
+    assert found.sentence.startswith("All responses whose tools ran longest (30 s) have the reward 0, and they are 1")
+    assert stopped.run is not None
+    table = pq.read_table(stopped.run.folder / "sequences", columns=["reward", "seconds_tools"])
+    rest = table["reward"].to_numpy()[table["seconds_tools"].to_numpy() < 30]
+    assert found.numbers[1].value == pytest.approx(rest.mean())
+    quick = of_groups(tmp_path / "b", lambda number, rows: 0.6 * (rows["seconds_tools"] > 5), seconds_tools=seconds)
+    assert RULES["reward_decided"](quick) is None
+
+
+def test_an_environment_that_always_pays_is_named_and_one_that_is_mastered_late_is_not(tmp_path: Path) -> None:
+    def environment(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(row // 8 % 4 == 0, "proofs", "algebra")
+
+    def chance(late: float) -> Callable[[int, Any], Any]:
+        return lambda number, rows: np.where(rows["environment"] == "proofs", 1.0 if number > 5 else late, 0.4)
+
+    always = of_groups(tmp_path / "always", chance(1.0), environment=environment)
+    assert finding_of("reward_decided", always).sentence == (
+        "All responses of proofs have the reward 1, and they are 25% of all."
+    )
+    mastered = of_groups(tmp_path / "mastered", chance(0.7), environment=environment)
+    assert RULES["reward_decided"](mastered) is None
+
+
 def test_the_share_of_the_variance_is_the_one_of_an_analysis_of_variance(tmp_path: Path) -> None:
     """Of balanced places it is omega squared's numerator over the variance within groups, computed from the rows."""
     evidence = of_groups(tmp_path, lambda number, rows: 0.3 + 0.05 * (rows["seq_id"] % 8))

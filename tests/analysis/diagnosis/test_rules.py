@@ -31,7 +31,8 @@ from tests.analysis.diagnosis.made_up import (
 from tests.making.runs import plain_step, write_run
 
 _WITHOUT_LIMIT = (
-    "not_learning", "environment_forgotten", "evaluation_turns", "responses_apart", "prompts_in_order",
+    "not_learning", "environment_forgotten", "evaluation_turns", "responses_apart", "reward_decided",
+    "prompts_in_order",
 )  # fmt: skip
 every_rule = pytest.mark.parametrize("rule", RULES)
 
