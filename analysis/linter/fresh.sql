@@ -2,6 +2,8 @@
 -- how many groups is looked at, and what stands for the engine's part. visit: how many earlier steps asked the prompt.
 -- behind_change: tokens since the last change of version within the response; null before the first one.
 -- before_change: tokens between this one and the next change; null behind the last one.
+-- later_half: whether a response is in the later half of its micro-batch; null in the middle, and where it holds one
+-- prompt group alone, in which the place is that in the group.
 -- onward: how far the current policy is beyond the trainer's policy of the same weights, in nats.
 with
 response as (
@@ -15,13 +17,30 @@ response as (
             filter (prompt_tokens >= 0 and coalesce(n_turns, 1) < 2 and coalesce(n_tool_calls, 0) = 0) as prompt_tokens
     from sequence group by step, seq_id
 ),
+pack as (
+    select
+        step, seq_id,
+        case when 2 * number <> n + 1 and first_group <> last_group then 2 * number > n + 1 end as later_half
+    from (
+        select
+            step, seq_id, row_number() over (pack_of order by seq_id) as number, count(*) over pack_of as n,
+            min(group_id) over pack_of as first_group, max(group_id) over pack_of as last_group
+        from (
+            select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch,
+                any_value(group_id) as group_id
+            from sequence group by step, seq_id
+        )
+        where rank is not null and micro_batch is not null
+        window pack_of as (partition by step, rank, micro_batch)
+    )
+),
 visit as (
     select step, prompt_id, row_number() over (partition by prompt_id order by step) - 1 as visit
     from (select distinct step, prompt_id from sequence where prompt_id is not null)
 )
 select
     step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, apart as fresh, routing_agreement,
-    engine, rank, environment, adapter, prompt_id, visit, segment_id, history_break,
+    engine, rank, environment, adapter, prompt_id, visit, segment_id, history_break, later_half,
     behind_change, before_change, onward,
     case when (min(turn) over response_of) is not distinct from (max(turn) over response_of)
         then prompt_tokens + position end as absolute,
@@ -38,6 +57,7 @@ from (
     qualify logp_behavior is not null and isfinite(apart) and invalid is null
 )
 left join response using (step, seq_id)
+left join pack using (step, seq_id)
 left join visit using (step, prompt_id)
 window response_of as (partition by step, seq_id)
 order by step, seq_id, position

@@ -91,6 +91,12 @@ cause(
     reports=("TRL #3098",), explains=(*_TAILS, "zero_signal", "responses_apart"),
 )  # fmt: skip
 cause(
+    "packed_together", Family.MISMATCH, "Responses that share a micro-batch are not computed apart from each other",
+    requires=(HELD_BY["packed"],),
+    do="Compute a response alone and behind others: attention mask and position ids must begin anew with each.",
+    reports=("nanoVLM #201", "nanoVLM #204", "TRL #784"), explains=_TAILS,
+)  # fmt: skip
+cause(
     "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",
     requires=(HELD_BY["adapter"],), do="Compare the adapter weights that the sampler has loaded with the trainer's.",
     explains=_TAILS,

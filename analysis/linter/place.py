@@ -146,6 +146,10 @@ def _before_change(frame: pd.DataFrame) -> "pd.Series":
     return _doubling(ahead).reindex(frame.index)
 
 
+def _halves(frame: pd.DataFrame) -> "pd.Series":
+    return frame["later_half"].map({True: "later half of their responses", False: "earlier half of their responses"})
+
+
 def _segments(frame: pd.DataFrame) -> "pd.Series":
     later = "after the first" + frame["history_break"].map(" ({})".format, na_action="ignore").fillna("")
     return later.where(frame["segment_id"] > 0, "the first").where(frame["segment_id"].notna())
@@ -177,6 +181,7 @@ DIVIDED_BY: dict[str, Divided] = {
     "end": Divided(
         "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
     ),
+    "packed": Divided("micro-batches:", (("sequences.micro_batch",), ("sequences.rank",)), _halves),
     "routing": Divided("expert routing", (("routing_agreement",),), _routing),
     "written": Divided("tokens", (("token_id",),), _written_before),
     "token": Divided("token id", (("token_id",),), lambda frame: frame["token_id"]),

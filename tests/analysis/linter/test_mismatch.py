@@ -32,17 +32,19 @@ def made(
     decimals: int | None = None,
     sampled: Callable[[pd.DataFrame], Array] | None = None,
     changes: bool = False,
+    pack: int = 10,
     prompt_tokens: Callable[[pd.DataFrame], Array] = lambda first: first["absolute"].to_numpy(),
 ) -> Finding:
     """What is said of a log whose engines differ by a noise in the logits, of this standard deviation by token.
 
     Args:
         spread: of a frame with step, response, group, position, absolute, segment, prompt, visit, engine, environment,
-            rank, length.
+            rank, length, number (of the response in its rank).
         later: by how much an update moves the logits.
         short: tokens of one in two responses.
         sampled: the sampler's values, of the same frame with the trainer's; None: the trainer's with the noise.
         changes: whether the version changes where `behind` is 0.
+        pack: responses of a micro-batch.
         prompt_tokens: of the frame's first token of each response.
         decimals: that the log keeps of a log-probability, and says so; None: all.
     """
@@ -60,7 +62,7 @@ def made(
              "behind": position - 8 - (5 * response + number) % 17,
              "segment": (position > (7 * response + number) % 31 + 4).astype(int),
              "visit": seen[prompt][of], "engine": response % 4, "environment": of // 2 % 2, "rank": of % 2,
-             "length": length}
+             "length": length, "number": of // 2 * PER + response % PER}
         )  # fmt: skip
         seen[prompt] += 1
         sure = np.where(rng.random(len(frame)) < 0.6, 0.003, 0.4) * rng.exponential(1.0, len(frame)) + 1e-4
@@ -81,6 +83,7 @@ def made(
         step.sequences.update(
             prompt_id=first["prompt"].to_numpy(np.int64), rank=first["rank"].to_numpy(np.int32),
             prompt_tokens=np.asarray(prompt_tokens(first)).astype(np.int32),
+            micro_batch=(first["number"] // pack).to_numpy(np.int32),
             history_break=np.array(["compaction"] * _RESPONSES),
             engine=np.array([f"server-{each}" for each in first["engine"]]),
             environment=np.array(["text", "image"])[first["environment"]],
@@ -319,6 +322,7 @@ def test_places_are_chance_on_noise() -> None:
             {"step": np.repeat(np.arange(8), n // 8), "group_id": np.arange(n) // 50, "seq_id": np.arange(n) // 25,
              "position": np.arange(n) % 25, "last_position": 24, "turn": None, "token_id": rng.integers(0, 50, n),
              "routing_agreement": None, "segment_id": None, "history_break": None,
+             "later_half": (np.arange(n) // 25 % 4 > 1).astype(object),
              "behind_change": (np.arange(n) % 25 - 9.0) * np.where(np.arange(n) % 25 < 9, np.nan, 1),
              "before_change": (8.0 - np.arange(n) % 25) * np.where(np.arange(n) % 25 < 9, 1, np.nan),
              "absolute": np.arange(n) % 25 + rng.integers(5, 200, n // 25).repeat(25),
@@ -336,6 +340,19 @@ def test_places_are_chance_on_noise() -> None:
 def test_every_cause_of_the_family_has_a_remedy_and_marks() -> None:
     for each in (each for each in CAUSES.values() if each.family is Family.MISMATCH):
         assert each.do.endswith(".") and each.requires, each.name
+
+
+def test_responses_that_see_those_before_them_in_a_micro_batch_are_named(tmp_path: Path) -> None:
+    """In micro-batches of one group each, the place is that in the group."""
+
+    def later(pack: int) -> Callable[[pd.DataFrame], Array]:
+        return lambda frame: 0.03 + 0.06 * (frame["number"] % pack).to_numpy()
+
+    packed = made(tmp_path / "packed", later(10))
+    assert packed.of_cause == "packed_together", packed.sentence
+    assert "in micro-batches: later half of their responses" in packed.sentence
+    assert made(tmp_path / "group", later(PER), pack=PER).of_cause != "packed_together"
+    assert made(tmp_path / "members", later(PER)).of_cause != "packed_together"
 
 
 @pytest.mark.parametrize("scored", [True, False])
