@@ -1,7 +1,6 @@
 """Whether how a response ended, or its environment, decides its reward, whatever it says."""
 
 from dataclasses import dataclass
-from math import nan
 from typing import NamedTuple
 
 import pandas as pd
@@ -106,11 +105,11 @@ def _decided(name: str, counts: pd.DataFrame, every: pd.DataFrame) -> _Decided |
     if not len(levels) or not wide > 0:
         return None
     most = levels.iloc[int(levels["n"].argmax())]
-    others = (total - float(most["total"])) / (n - int(most["n"])) if n > most["n"] else nan
+    others = (total - float(most["total"])) / (n - int(most["n"]))
     share, reward = float(most["n"]) / n, float(most["lowest"])
     if share < _FEATURES[name].least or not abs(others - reward) >= _APART * wide:
         return None
-    level = f"{float(most.name):g}" if name == "seconds_tools" else str(most.name)
+    level = f"{float(str(most.name)):g}" if name == "seconds_tools" else str(most.name)
     return _Decided(_FEATURES[name], level, share, reward, others)
 
 
