@@ -19,7 +19,7 @@ from ratioscope.dashboard.cli import completion
 from ratioscope.run_format.manifest import Manifest
 from ratioscope.sources import SOURCES
 from ratioscope.trainer.settings.load import load_settings
-from tests.cases.faults import FAULTS
+from tests.cases import score
 from tests.making import docs, questions
 from tests.making.commands import command
 
@@ -153,7 +153,8 @@ def test_readme_counts_what_is_declared() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for n, of in ((len(CHECKS), "checks"), (len(RULES), "rules"), (len(CAUSES), "causes"), (len(MARKS), "signs")):
         assert re.search(rf"\b{n} {of}\b", text), f"{n} {of}"
-    assert f"{len(FAULTS)} faults" in text
+    n_faults = sum(score.kind_of(case).endswith("faults") for case in score.CASES.values())
+    assert f"{n_faults} faults" in text
 
 
 def test_readme_shows_what_diagnose_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
