@@ -31,7 +31,8 @@ def by_block(purpose: str, run: Run, compute: Callable[[Run, int | None, int | N
     """
     every = blocks(scan_units(run), live=run.status == "running")
     entries = [entry_of(purpose, *(unit.identity for unit in block)) for block in every]
-    found = [entry.read(_read) for entry in entries]
+    # One without a table is not what was put there.
+    found = [entry.read(_read) or None for entry in entries]
     missing = [place for place, frames in enumerate(found) if frames is None]
     # Neighbours at one go: to begin a query takes longer than to read a small file.
     for _, neighbours in groupby(enumerate(missing), lambda each: each[1] - each[0]):
