@@ -114,7 +114,10 @@ def _decided(name: str, counts: pd.DataFrame, every: pd.DataFrame) -> _Decided |
 
 
 def _by_end(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFrame]:
-    """By step, feature and level: n, total, lowest, highest (rewards); of all responses also longest (seconds)."""
+    """By step, feature and level: n, total, lowest, highest (rewards); of all responses also longest (seconds).
+
+    Of those that count: what is left out of loss and baseline is scored in vain, whatever its reward.
+    """
     levels = {
         "failure": "failure",
         "finish_reason": "finish_reason",
@@ -128,7 +131,7 @@ def _by_end(run: Run, first: int | None, last: int | None) -> tuple[pd.DataFrame
             f"""
             with response as (
                 select step, 'all' as feature, reward::double as reward, seconds_tools as seconds, {columns}
-                from sequence where isfinite(reward)
+                from sequence where isfinite(reward) and dropped is null and coalesce(in_baseline, true)
             ),
             level as (
                 unpivot (select step, reward, {", ".join(levels)} from response) on {", ".join(levels)}

@@ -114,6 +114,25 @@ def test_an_environment_that_always_pays_is_named_and_one_that_is_mastered_late_
     assert RULES["reward_decided"](mastered) is None
 
 
+@pytest.mark.parametrize("column", ["dropped", "in_baseline"])
+def test_failures_that_are_left_out_need_no_other_reward(tmp_path: Path, column: str) -> None:
+    def failed(number: int, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(row % 8 < 3, "timeout", None)
+
+    left_out = {
+        "dropped": failed,
+        "in_baseline": lambda number, row: row % 8 >= 3,
+    }[column]
+
+    def chance(number: int, rows: Any) -> Any:
+        return 0.6 * (rows["seq_id"] % 8 >= 3)
+
+    assert finding_of("reward_decided", of_groups(tmp_path / "in", chance, failure=failed)).sentence.startswith(
+        "All responses with the failure timeout have the reward 0"
+    )
+    assert RULES["reward_decided"](of_groups(tmp_path / "out", chance, failure=failed, **{column: left_out})) is None
+
+
 def test_the_share_of_the_variance_is_the_one_of_an_analysis_of_variance(tmp_path: Path) -> None:
     """Of balanced places it is omega squared's numerator over the variance within groups, computed from the rows."""
     evidence = of_groups(tmp_path, lambda number, rows: 0.3 + 0.05 * (rows["seq_id"] % 8))
