@@ -14,6 +14,7 @@ from ratioscope.analysis.diagnosis.around import (
     rise,
 )
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of
+from ratioscope.analysis.findings.fall import level_of
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.runs.relations import relations
@@ -185,6 +186,31 @@ def learning_rate_jumped(evidence: RunEvidence) -> MarkReading | None:
     step = step_of(jumps.idxmax())
     clause = f"the learning rate rose from {number(float(earlier.loc[step]))} to {number(float(rate.loc[step]))} in "
     return MarkReading(float(jumps.max()), f"{clause}step {step}", (step,), ("steps.learning_rate",))
+
+
+@mark(needs=(("steps.learning_rate",),), limit=MORE)
+def learning_rate_above_setting(evidence: RunEvidence) -> MarkReading | None:
+    """The learning rate is above the configured one by half or more up to the fall; as a factor."""
+    fall, manifest = fall_seen(evidence), evidence.run.manifest if evidence.run else None
+    configured = manifest.optimiser.get("learning_rate") if manifest else None
+    if fall is None or not isinstance(configured, int | float) or not configured > 0:
+        return None
+    rate = courses_of(evidence)["learning_rate"].series.dropna().loc[: fall.found]
+    if not len(rate):
+        return None
+    step, times = step_of(rate.idxmax()), float(rate.max()) / configured
+    clause = f"in step {step} it is {number(float(rate.max()))}, {number(times, digits=2)} × the configured "
+    return MarkReading(times, f"{clause}{number(float(configured))}", (step,), ("steps.learning_rate",))
+
+
+@mark(needs=(), limit=0.5)
+def fell_from_the_start(evidence: RunEvidence) -> MarkReading | None:
+    """The best level is where the run began: no time in which it was well clears what was so from the start."""
+    fall = fall_seen(evidence)
+    if fall is None:
+        return None
+    before = len(level_of(evidence.summary, fall.metric, fall.window).loc[: fall.best_step].dropna())
+    return MarkReading(float(before < FEW_VALUES), f"it was best in step {fall.best_step} and fell from there")
 
 
 @mark(needs=(), limit=2.0)

@@ -12,9 +12,11 @@ from ratioscope.analysis.diagnosis.fallen_policy import (
     entropy_is_gone,
     entropy_rose,
     far_from_reference,
+    fell_from_the_start,
     good_tokens_lost,
     grad_norm_rose,
     kl_rose,
+    learning_rate_above_setting,
     learning_rate_jumped,
     loss_without_bound,
     mismatch_grew,
@@ -47,6 +49,7 @@ def suspects_all_along(evidence: RunEvidence) -> list[Suspect]:
         "old_data_without_bound": (loss_without_bound, data_are_old),
         "mask_stops_return": (strayed_tokens_stopped,),
         "reward_part_dominates": (part_carries_the_advantages,),
+        "learning_rate_not_as_set": (learning_rate_above_setting,),
     }
     known = suspects((CAUSES[name] for name in held), evidence)
     return [each for each in known if all(sign.present for sign in each.of(held[each.cause.name]))]
@@ -106,6 +109,13 @@ cause(
     "learning_rate_step", Family.FALL, "The learning rate jumped",
     requires=(learning_rate_jumped,), supports={update_passed_its_limit: 1.0, grad_norm_rose: 0.5},
     refutes=(fell_beyond_the_bound,), do="Set the learning rate back to what it was at the best level.",
+)  # fmt: skip
+cause(
+    "learning_rate_not_as_set", Family.FALL, "The learning rate is not the configured one",
+    requires=(learning_rate_above_setting, fell_from_the_start),
+    supports={update_passed_its_limit: 1.0, grad_norm_rose: 0.5}, refutes=(fell_beyond_the_bound,),
+    do="Set the learning rate again after a checkpoint is loaded: it brings its optimiser's and its schedule's own.",
+    reports=("Megatron-LM #963", "Megatron-LM #1138"),
 )  # fmt: skip
 cause(
     "mismatch_grows", Family.FALL, "Sampler and trainer drift apart",

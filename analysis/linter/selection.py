@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import check
-from ratioscope.analysis.linter.decoding import GREEDY
+from ratioscope.analysis.linter.decoding import BY_CHANCE, GREEDY, servers_draw_the_same
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import sequence_rows
 from ratioscope.analysis.linter.responses import single_tokens_not_sampled
@@ -39,8 +39,6 @@ FAILED_REASON = "error|fail|time.?out|abort|exception|crash"
 """Reasons to finish that are not the policy's doing."""
 _TOO_LONG = "overlong|truncat|length limit|max_length"
 """In the reasons of what is left out because it did not end."""
-_BY_CHANCE = 0.01
-"""Probability below which a second response would hardly have come out the same."""
 _OUTSIDE = ("environment", "timeout", "judge", "aborted")
 """Of the failures of the run format those that are not, either."""
 _LEFT_OUT: tuple[Need, ...] = (("sequences.dropped", "rejected"),)
@@ -265,10 +263,10 @@ def responses_are_one(evidence: LogEvidence) -> MarkReading | None:
     groups = evidence.frame(
         f"""
         with of as (
-            select step, group_id, seq_id, bit_xor(hash(token_id, position)) as path, sum(logp_behavior::double) as logp
+            select step, group_id, seq_id, sum(hash(token_id, position)) as path, sum(logp_behavior::double) as logp
             from token where hash(step, group_id) % {evidence.sampled} = 0 group by all
         )
-        select step, min(seq_id) as seq_id, count(distinct path) = 1 and max(logp) < ln({_BY_CHANCE}) as same
+        select step, min(seq_id) as seq_id, count(distinct path) = 1 and max(logp) < ln({BY_CHANCE}) as same
         from of group by step, group_id having count(*) > 1
         """
     )
@@ -422,6 +420,12 @@ cause(
     requires=(responses_are_one,), refutes=GREEDY[:1],
     do="Give each response a seed of its own, or none, and a temperature above 0.",
     explains=("zero_signal", "zero_filled"), reports=("ms-swift #4383",),
+)  # fmt: skip
+cause(
+    "servers_share_a_seed", F.SELECTION, "Servers draw with one seed and write the same responses",
+    requires=(servers_draw_the_same,), refutes=(*GREEDY[:1], responses_are_one),
+    do="Give each server a seed of its own, its number added to it, say.",
+    explains=("drawn_as_logged", "repeated", "zero_signal"), reports=("verl #5179", "vLLM #11953"),
 )  # fmt: skip
 cause(
     "greedy", F.SELECTION, "The sampler takes the likeliest token each time and draws none",

@@ -287,6 +287,13 @@ def in_their_order(recurs: int) -> Callable[[Path], RunEvidence]:
     )
 
 
+def best_earn(right: Callable[[int, Any], Any], **columns: Any) -> Callable[[Path], RunEvidence]:
+    """So many of the eight responses of a group earn 1, other ones in each step."""
+    return lambda folder: of_groups(
+        folder, lambda number, rows: (rows["seq_id"] + number) % 8 < right(number, rows["group_id"]), **columns
+    )
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
@@ -301,6 +308,7 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["group_id"] % 8)),
     ),
     "reward_decided": (that_end(0.0), that_end(0.1)),
+    "relative_reward": (best_earn(lambda step, group: 4), best_earn(lambda step, group: 3 + step % 3)),
     "prompts_in_order": (in_their_order(recurs=6), in_their_order(recurs=24)),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),
     "ended_badly": (that_failed, lambda folder: run_of(folder, 1, 0.05)),

@@ -16,6 +16,8 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
 from ratioscope.catalogue import CATALOGUE
+from tests.cases.faults import rewards_by
+from tests.cases.world import Shape, simulate, write
 from tests.making.runs import Step, plain_step, write_run
 
 Series = np.ndarray[Any, Any]
@@ -253,3 +255,30 @@ def test_a_part_that_rises_as_another_falls_is_named_with_both(tmp_path: Path, *
             sign.reading.clause.startswith("reward_format rose from ")
             and ", reward_task fell from 0." in sign.reading.clause
         )
+
+
+_FELL, _ROSE_FIRST = ([0, 40], [0.6, 0.2]), ([0, 20, 40], [0.3, 0.7, 0.2])
+_UNKNOWN = "Too few steps come before the fall"
+
+
+@pytest.mark.parametrize(
+    ("configured", "level", "words"),
+    [
+        (2e-6, _FELL, "Likely cause: the learning rate is not the configured one (in step 0 it is 2.0e-05, 10 × the"),
+        (2e-6, _ROSE_FIRST, "First suspect: the learning rate is not the configured one. All along: in step 0 it is"),
+        (2e-5, _FELL, _UNKNOWN),
+        (None, _FELL, _UNKNOWN),
+    ],
+)
+def test_a_learning_rate_above_its_setting_is_a_suspect_only_where_the_run_was_well_with_it(
+    configured: float | None, level: tuple[list[float], list[float]], words: str, tmp_path: Path
+) -> None:
+    chance = np.interp(np.arange(48), *level)
+    log = simulate(
+        Shape(1412, steps=48, groups=4, responses=4, lag=1), reward=rewards_by(lambda step: chance[np.asarray(step)])
+    )
+    log.steps["learning_rate"] = np.full(48, 2e-5)
+    log.manifest["optimiser"]["learning_rate"] = configured
+    log.steps["eval_accuracy"] = chance
+    run = open_run(write(log, tmp_path / "run", "all"))
+    assert fall_in(RunEvidence(summarise(run), run)).why.startswith(words)

@@ -11,7 +11,7 @@ import pytest
 from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.exchangeable import _FEATURES, _apart, _by_level
 from ratioscope.analysis.runs.store import Run
-from tests.analysis.diagnosis.made_up import finding_of, of_groups
+from tests.analysis.diagnosis.made_up import best_earn, finding_of, of_groups
 
 
 def half(number: int, rows: Any) -> float:
@@ -159,3 +159,23 @@ def rewards_of(run: Run) -> np.ndarray[Any, Any]:
 def test_noise_is_no_finding(tmp_path: Path, seed: int) -> None:
     evidence = of_groups(tmp_path, lambda number, rows: 0.2 + 0.1 * seed, rank=by_turns, prompt_id=by_group)
     assert [RULES[rule](evidence) for rule in ("responses_apart", "prompts_in_order")] == [None, None]
+
+
+def test_rewards_are_relative_in_a_step_a_group_or_a_part_of_it(tmp_path: Path) -> None:
+    """Ranks of places within a part have one mean in all of them; what differs by group may still not by step."""
+
+    def said(name: str, right: Callable[[int, Any], Any], **columns: Any) -> tuple[str, str]:
+        found = finding_of("relative_reward", best_earn(right, **columns)(tmp_path / name))
+        return found.sentence, found.severity.name
+
+    by_rank = {"rank": by_turns}
+    whole, part, every = "in each group", "in each rank's part of a group", "in each step"
+    told = "The mean reward is 0.5 {}, whatever the policy does."
+    assert said("group", lambda step, group: 4) == (told.format(whole), "NOTICE")
+    assert said("part", lambda step, group: 4, **by_rank) == (told.format(part), "WARNING")
+    assert said("one rank a group", lambda step, group: 4, rank=by_group) == (told.format(whole), "NOTICE")
+    assert said("step", lambda step, group: 3 + 2 * (group % 2), **by_rank) == (told.format(every), "NOTICE")
+
+
+def test_rewards_that_are_all_the_same_are_not_relative(tmp_path: Path) -> None:
+    assert RULES["relative_reward"](best_earn(lambda step, group: 8)(tmp_path)) is None

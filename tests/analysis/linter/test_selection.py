@@ -12,6 +12,7 @@ from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.linter import Finding, lint
 from ratioscope.analysis.runs.store import Run, open_run
 from tests.analysis.linter.remarks import asked
+from tests.cases.held_out_seventh import HELD_OUT_SEVENTH
 from tests.cases.world import Call, Shape, compared, set_advantages, share, simulate, write
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
@@ -326,3 +327,28 @@ def test_a_lower_temperature_and_one_seed_are_not_greedy(tmp_path: Path) -> None
     assert any(each.is_problem for each in sharper if each.rule == "drawn_as_logged")
     alike = {each.of_cause for each in sampled(tmp_path / "alike", 1.0, seeds=False)}
     assert "one_seed" in alike and "greedy" not in alike
+
+
+def test_servers_of_one_seed_are_named_and_their_rows_are_no_copies(tmp_path: Path) -> None:
+    """One server that logs its responses twice is another matter."""
+    log = HELD_OUT_SEVENTH["servers_with_one_seed"].make()
+    named = {each.rule: each for each in lint(open_run(write(log, tmp_path / "seed", "verl"))) if each.is_problem}
+    assert set(named) == {"selection"} and named["selection"].of_cause == "servers_share_a_seed"
+    assert "90" in named["selection"].sentence and named["selection"].wrong_rows is None
+    log.responses["engine"][:] = "server-0"
+    alone = [each for each in lint(open_run(write(log, tmp_path / "alone", "verl"))) if each.is_problem]
+    assert "repeated" in {each.rule for each in alone} and not any(each.of_cause for each in alone)
+
+
+def test_the_same_tokens_in_another_order_are_another_response(tmp_path: Path) -> None:
+    """As in a vocabulary of a few words: 0 1 0 1 is not 1 0 1 0."""
+    at = np.arange(256)  # eight groups of two responses of 16 tokens
+    steps = []
+    for number in range(4):
+        step = plain_step(
+            *np.full((3, 256), -1.0), number=number, sequence=at // 16, group=at // 32, token_id=(at + at // 16) % 2
+        )
+        step.sequences["engine"] = np.array(["a", "b"] * 8, dtype=object)
+        steps.append(step)
+    found = lint(open_run(write_run(tmp_path / "run", steps)))
+    assert not {each.of_cause for each in found} & {"one_seed", "servers_share_a_seed"}
