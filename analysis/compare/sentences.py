@@ -171,14 +171,17 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     if first.rank is Rank.UNKNOWN:
         reason = next((noise.reason for row in group.rows if (noise := found.noise[row.place]).reason), "no noise")
         return [told, f"cannot tell whether the settings differ: {reason}"]
-    if group.tied:
-        alike = all(row.rank is Rank.ALIKE for row in group.tied)
-        how = f"tied within {margin_words(metric)} with" if alike else "no significant difference to"
-        told += f", {how} {_named(group.tied, others, metric, most)}"
     # Of several schedules the line below says that it is so in these runs.
     here = "" if several or found.by_seeds else " in these runs"
+    further = [(Rank.UNKNOWN, "cannot tell"), (Rank.WORSE, f"{_worse(found)}{here}")]
+    alike = [row for row in group.tied if row.rank is Rank.ALIKE]
+    if alike and not (several and len(alike) < len(group.tied)):
+        told += f", tied within {margin_words(metric)} with {_named(alike, others, metric, most)}"
+        further.insert(0, (Rank.UNDECIDED, "undecided (within noise)"))
+    elif group.tied:
+        told += f", no significant difference to {_named(group.tied, others, metric, most)}"
     parts = [told]
-    for rank, words in ((Rank.UNKNOWN, "cannot tell"), (Rank.WORSE, f"{_worse(found)}{here}")):
+    for rank, words in further:
         if rows := [row for row in others if row.rank is rank]:
             parts.append(f"{words}: {_named(rows, others, metric, most)}")
     return parts
@@ -193,8 +196,11 @@ def _named(rows: Sequence[SettingRow], others: Sequence[SettingRow], metric: str
     """
     if len(rows) > 1 and (not most or len(rows) > MOST_LISTED):
         return f"{'all ' * (len(rows) == len(others))}{len(rows)} others"
-    ends = f" ({_value(metric, rows[0].value)})" * (len(rows) == 1 and isfinite(rows[0].value))
-    return some([row.name for row in rows], most=most or 1) + ends
+    named = some([row.name for row in rows], most=most or 1)
+    if len(rows) > 1 or not isfinite(rows[0].value):
+        return named
+    end = _value(metric, rows[0].value)
+    return f"{named}, {end}" if named.endswith(")") else f"{named} ({end})"
 
 
 def _seeds(count: int) -> str:

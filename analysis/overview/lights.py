@@ -148,8 +148,8 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     diverged = next((finding for finding in findings if finding.rule == run_has_diverged.name), None)
     if diverged is not None:
         return LightState.FALLEN, diverged.sentence
-    if fall_of(summary, limits) is not None:
-        return LightState.FALLEN, f"{level_moved(summary, limits)}."
+    if (fall := fall_of(summary, limits)) is not None:
+        return LightState.FALLEN, f"{level_moved(summary, limits)} (step {fall.last_step})."
     drop = drop_of(summary, limits)
     if drop is not None and (drop.is_low or live):
         if live and not drop.lasting:

@@ -1,6 +1,7 @@
 """What a run's siblings show of its remedy: a setting that was tried, and how far the level came with it.
 
-tried("old_data_without_bound", manifest, Ended(0.15, 0.04), runs)   # "Tried: clip ring (rec_ring_nois), 81%."
+tried("old_data_without_bound", manifest, Ended(0.08, 0.02), runs)
+# "A run with clip ring (rec_ring_nois) ended at 83%."
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Ended:
-    """The last value of what a run is for."""
+    """Where a run ends in what it is for, the mean of its last values."""
 
     level: float
     noise: float
@@ -56,10 +57,12 @@ def tried(cause: str, here: Manifest, end: Ended, others: Sequence[tuple[Sibling
         return ""
     sibling, _, best = max(looked, key=lambda other: other[2].level)
     name = short_settings([other[0] for other in changed])[sibling.run_id]
-    ends = f"{name}{f' ({sibling.algorithm})' * bool(sibling.algorithm)}, {best.words}"
+    called = f"{name}{f' ({sibling.algorithm})' * bool(sibling.algorithm)}"
     if best.is_above(end):
-        return f"{'Another change helped' if cause and not remedies else 'Tried'}: {ends}."
-    return f"Tried without gain: {ends}." if remedies else ""
+        return (
+            f"{'Another change helped: a' if cause and not remedies else 'A'} run with {called} ended at {best.words}."
+        )
+    return f"A run with {called} ended no better, at {best.words}." if remedies else ""
 
 
 def _is_remedy(cause: str, sibling: Sibling, here: Setup, there: Setup) -> bool:

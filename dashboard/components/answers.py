@@ -13,7 +13,7 @@ from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
-_IN_SHORT = {WHAT: "", SINCE: "Since", WHY: "Why", CHANGE: "Change", SURE: "Evidence"}
+_IN_SHORT = {WHAT: "", SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "Evidence"}
 """The questions as a page that is read at a glance has them; what happened is read first without one."""
 
 

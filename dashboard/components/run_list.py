@@ -114,7 +114,7 @@ class RunLine:
     @property
     def learning(self) -> str:
         """The first light, with where the level ends that it is of."""
-        end = self.headline.level_last if self.headline else None
+        end = self.headline.level_end if self.headline else None
         share = end is not None and CATALOGUE[self.headline.level_metric].share if self.headline else False
         return f"{self.light(LEARNING)} {'' if end is None else rounded_level(end, share=share)}".strip()
 

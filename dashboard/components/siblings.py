@@ -43,7 +43,7 @@ class SiblingResults:
         """What they show of the remedy of a cause, a sentence; "" while too little is read."""
         known = self._known()
         here, manifest = known.get(self.run_id), self._runs[self.run_id].manifest
-        if not self.changed or here is None or here.level_last is None or manifest is None:
+        if not self.changed or here is None or here.level_end is None or manifest is None:
             return ""
         others = [
             (sibling, there, _end(headline))
@@ -88,14 +88,14 @@ class SiblingResults:
 
 def _end(headline: Headline) -> Ended:
     share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
-    return Ended(headline.level_last or 0.0, headline.level_noise, share)
+    return Ended(headline.level_end or 0.0, headline.level_noise, share)
 
 
 def _place(headline: Headline, metric: str) -> float:
     """Before whom a run comes: the better its end is, in the metric of the run on the page; others are last."""
-    if headline.level_last is None or metric not in ("", headline.level_metric):
+    if headline.level_end is None or metric not in ("", headline.level_metric):
         return inf
-    return -headline.level_last
+    return -headline.level_end
 
 
 def _told(read: int, n: int) -> str:
@@ -125,7 +125,7 @@ def _tile(sibling: Sibling, name: str, headline: Headline, here: Headline, scale
 
 def _result(headline: Headline) -> str:
     """Its end, behind the sign of its first light."""
-    if headline.level_last is None:
+    if headline.level_end is None:
         return "no level"
     state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
     return f":material/{state.icon}: **{escape(_end(headline).words)}**"

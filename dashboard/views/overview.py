@@ -4,7 +4,7 @@ from collections.abc import Container
 
 import streamlit as st
 
-from ratioscope.analysis.diagnosis.rule import rule_words
+from ratioscope.analysis.diagnosis.rule import RULES, rule_words
 from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import WHAT, Verdict
@@ -18,9 +18,11 @@ from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.siblings import SiblingResults, sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
+from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
 from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
+from ratioscope.dashboard.session import session
 
 
 def render() -> None:
@@ -37,14 +39,12 @@ def render() -> None:
         results.draw()
     else:
         above = {chart.key for chart in _quiet(subject, verdict)}
-        _tiles(subject)
     _findings(subject, above)
     with fold("charts", "Charts", "reward, entropy, length") as door:
         if door.open:
-            if verdict.lead:
-                _tiles(subject)
+            metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", f"{len(CAUSES)} causes", "against their signs") as door:
+    with fold("causes", "Causes", f"{len(CAUSES)} known ones, against their signs") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers:
@@ -60,14 +60,10 @@ def render() -> None:
     how_to_read(overview.PAGE.prose)
 
 
-def _tiles(subject: PageSubject) -> None:
-    metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
-
-
 def _bad_night(subject: PageSubject, verdict: Verdict, tried: str) -> list[Chart]:
     """The five answers, and beside them what shows what happened and why."""
     charts = overview.told(subject) or learning.first(subject)
-    left, right = st.columns([6, 7], gap="medium")
+    left, right = st.columns([5, 8], gap="medium")
     with left:
         answers(subject, verdict, tried)
         _asides(subject)
@@ -85,9 +81,21 @@ def _quiet(subject: PageSubject, verdict: Verdict) -> list[Chart]:
             say(f"{answer.question} {answer.text}")
     say(subject.cannot_clip)
     _asides(subject, unsaid=False)
+    _first_notice(subject)
     charts = learning.first(subject)
     beside(*charts, across=2)
     return charts
+
+
+def _first_notice(subject: PageSubject) -> None:
+    """What would be read first of a run without a problem, with the page that shows it."""
+    if not subject.opened.findings:
+        return
+    first = subject.opened.findings[0]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(escape(first.sentence), width="content")
+        page = session().pages[RULES[first.rule].page]
+        st.page_link(page, label=page.title, icon=page.icon, query_params=steps_query(first, subject.opened.run_id))
 
 
 def _asides(subject: PageSubject, *, unsaid: bool = True) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 
 import pandas as pd
 
+from ratioscope.analysis.compare.grouping import end_count, end_value
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of, noise_of_mean
@@ -39,14 +40,13 @@ class Headline:
     """Mean of the last five steps that have one."""
     level: tuple[float, ...] = ()
     """What the run is for by step, evaluation accuracy or else means of the reward; as many of them."""
-    level_last: float | None = None
-    """Its last value."""
+    level_end: float | None = None
+    """Where it ends, the mean of its last values: what a comparison of runs compares."""
     level_noise: float = 0.0
-    """Half width of the 95% interval of one; 0: unknown."""
+    """Half width of the 95% interval of that; 0: unknown."""
     change: str = ""
     """From where to where it went, in words; "": too few values."""
     level_metric: str = ""
-    level_end: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each that has one."""
     lights: tuple[tuple[str, str], ...] = ()
@@ -99,17 +99,17 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     metric = trend.metric if trend else ""
     window = averaged_over(metric, len(reward))
     level = level_of(opened.summary, metric, window) if metric else pd.Series(dtype=float)
+    ends = finite_values(opened.summary, metric) if metric else level
     logged = {key: finite_values(opened.summary, key) for key in CATALOGUE}
     found = Headline(
         tokens=int(values["n_tokens"].sum()),
         reward=_points(reward),
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
         level=_points(level),
-        level_last=float(level.iloc[-1]) if len(level) else None,
-        level_noise=noise_of_mean(opened.summary, metric, window) if metric else 0.0,
+        level_end=end_value(ends) if len(ends) else None,
+        level_noise=noise_of_mean(opened.summary, metric, end_count(len(ends))) if len(ends) else 0.0,
         change=level_moved(opened.summary, limits),
         level_metric=metric,
-        level_end=trend.end if trend else None,
         metrics={key: _points(series.tail(1))[0] for key, series in logged.items() if len(series)},
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),

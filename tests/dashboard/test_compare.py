@@ -20,8 +20,11 @@ from ratioscope.dashboard.figures.line_styles import legend_names, styles
 from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
+from ratioscope.dashboard.sections.compare.curves import MOST_COLOURED, looks
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
 from tests.dashboard.conftest import SCHEDULE, make_steps
+from tests.making.members import setting
 from tests.making.pages import charts, checked, query, sentences, visit
 from tests.making.runs import Step, random_step, write_run
 
@@ -378,3 +381,16 @@ def test_the_page_begins_with_the_ends_best_first(page: AppTest) -> None:
 def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":
     """An array as Plotly sends it."""
     return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"])
+
+
+@pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])
+def test_of_more_settings_than_colours_those_that_may_be_the_best_are_in_colour(leading: int, coloured: int) -> None:
+    """A few are at least; where there is a colour for each setting, each has one."""
+
+    def shown(n: int) -> list[int]:
+        ends = [0.9 if at < leading else 0.8 - 0.05 * at for at in range(n)]
+        made = [setting(f"algorithm {at}", [end, end], task={"evaluation_prompts": 400}) for at, end in enumerate(ends)]
+        return sorted(looks(Comparison(made, ComparedMeasure("eval_accuracy")), Look()))
+
+    assert shown(MOST_COLOURED + 2) == list(range(coloured))
+    assert len(shown(MOST_COLOURED)) == MOST_COLOURED

@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import attribute, band_words
+from ratioscope.analysis.compare import Rank, attribute, band_words
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
@@ -18,6 +18,7 @@ from ratioscope.dashboard.theme import OKABE_ITO, Mode
 
 MOST_COLOURED = len(OKABE_ITO)
 """Settings in colour: each has one of its own, in all panels."""
+_FEWEST_COLOURED = 3
 _OVER_SEEDS = {"mean": "mean over seeds", "iqm": "interquartile mean over seeds"}
 
 
@@ -57,13 +58,19 @@ def lines(comparison: Comparison, look: Look) -> list[figures.CurveLine]:
 
 
 def looks(comparison: Comparison, look: Look) -> dict[int, Style]:
-    """The styles of those settings, by their places, that are drawn in colour: the best of each schedule, the same in
-    every plot."""
+    """The styles of those settings, by their places, that are drawn in colour, the same in every plot.
+
+    Where there are more than colours, those of each schedule that may be the best, and the next up to a few.
+    """
     settings = comparison.settings
     names = legend_names(settings, look.colour, look.dash)
     ranks = {row.place: rank for group in comparison.standing.groups for rank, row in enumerate(group.rows)}
     order = sorted(ranks, key=lambda place: ranks[place]) + [n for n in range(len(settings)) if n not in ranks]
-    loud = list(dict.fromkeys(names[place] for place in order))[:MOST_COLOURED]
+    loud = list(dict.fromkeys(names[place] for place in order))
+    if len(loud) > MOST_COLOURED:
+        worse = {row.place for row in comparison.standing.rows if row.rank is Rank.WORSE}
+        may_be_best = {names[place] for place in order if place not in worse}
+        loud = [name for at, name in enumerate(loud[:MOST_COLOURED]) if at < _FEWEST_COLOURED or name in may_be_best]
     places = [place for place, name in enumerate(names) if name in loud]
     return dict(zip(places, styles([settings[place] for place in places], look.colour, look.dash), strict=True))
 

@@ -51,6 +51,13 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     found, told = _told(_of(near))
     assert found.by_seeds and not told.caveat
     assert told.sentences == ("Best: a (51%, 3 seeds), tied within 5 points with c (51%).", "Worse: b (41%).")
+    wide = near | {"d (epsilon 0.6)": [0.30, 0.66, 0.50]}
+    _, told_apart = _told(_of(wide))
+    assert told_apart.sentences == (
+        "Best: a (51%, 3 seeds), tied within 5 points with c (51%).",
+        "Undecided (within noise): d (epsilon 0.6), 49%.",
+        "Worse: b (41%).",
+    )
     for row in found.rows:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))

@@ -16,15 +16,19 @@ RING, MASK, RATE = (
 @pytest.mark.parametrize(
     ("cause", "ends", "said"),
     [
-        ("old_data_without_bound", {RING: 0.81, MASK: 0.6, RATE: 0.9}, "Tried: clip ring (rec_ring_nois), 81%."),
+        (
+            "old_data_without_bound",
+            {RING: 0.81, MASK: 0.6, RATE: 0.9},
+            "A run with clip ring (rec_ring_nois) ended at 81%.",
+        ),
         (
             "old_data_without_bound",
             {MASK: 0.16, RATE: 0.9},
-            "Tried without gain: clip two_side (rec_twoside_nois), 16%.",
+            "A run with clip two_side (rec_twoside_nois) ended no better, at 16%.",
         ),
-        ("old_data_without_bound", {RATE: 0.9}, "Another change helped: learning_rate 0.0001, 90%."),
-        ("update_too_large", {RING: 0.9, RATE: 0.5}, "Tried: learning_rate 0.0001, 50%."),
-        ("", {RING: 0.81, RATE: 0.5}, "Tried: clip ring (rec_ring_nois), 81%."),
+        ("old_data_without_bound", {RATE: 0.9}, "Another change helped: a run with learning_rate 0.0001 ended at 90%."),
+        ("update_too_large", {RING: 0.9, RATE: 0.5}, "A run with learning_rate 0.0001 ended at 50%."),
+        ("", {RING: 0.81, RATE: 0.5}, "A run with clip ring (rec_ring_nois) ended at 81%."),
         ("", {RING: 0.17}, ""),
         ("old_data_without_bound", {}, ""),
     ],
