@@ -207,7 +207,7 @@ def _assemble(
         for name in ("values", "low", "high")
     )
     # Partials are of token files alone, which do not know the policy's version.
-    ahead = run.versions_ahead.reindex(values.index).fillna(0) if run.counts_versions else np.nan
+    ahead = run.versions_ahead.reindex(values.index).fillna(0).astype(float) if run.counts_versions else np.nan
     for frame in (values, low, high):
         frame["version_lag"] += ahead
     empty = steps.index.difference(values.index)

@@ -140,3 +140,9 @@ def test_sequence_chi_square_holds_to_nine_digits_for_the_rounded_logs(tmp_path:
     for _ in range(length):
         weight, probability = np.outer(weight, rho).ravel(), np.outer(probability, TIMES / 10).ravel()
     assert values["chi2_seq"] == pytest.approx(probability @ (weight - 1) ** 2, rel=1e-9)
+
+
+def test_a_run_without_a_step_has_numbers_of_no_other_kind(tmp_path: Path) -> None:
+    """Headlines ask each of them whether it is finite."""
+    values = summarise(open_run(write_run(tmp_path / "run", []))).values
+    assert not len(values) and set(values.dtypes) == {np.dtype(float)}
