@@ -53,6 +53,8 @@ def save_view(view: SavedView) -> None:
     known, kept = saved_views(), _view(view.name, view.page, view.query)
     if not kept.name:
         raise RatioscopeError("The view needs a name.")
+    if (length := len(one_line(view.name).strip())) > LONGEST_NAME:
+        raise RatioscopeError(f"This name has {length:,} characters; {LONGEST_NAME} are the most.")
     if kept.name in known:
         raise RatioscopeError(f"“{kept.name}” is taken: delete that view first, or choose another name.")
     if len(known) >= MOST_VIEWS:

@@ -61,6 +61,8 @@ class Session:
     """Of the clicked curve, of the catalogue; "": none in particular."""
     asks_palette: bool = False
     """Whether the command palette has been opened and waits for its list."""
+    palette_answers: int = 0
+    """How often it has got one."""
     read: str | None = None
     """The run that was read last: the first reading of another one takes time."""
     view_said: str = ""

@@ -177,7 +177,7 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     alike = [row for row in group.tied if row.rank is Rank.ALIKE]
     if alike and not (several and len(alike) < len(group.tied)):
         told += f", tied within {margin_words(metric)} with {_named(alike, others, metric, most)}"
-        further.insert(0, (Rank.UNDECIDED, "undecided (within noise)"))
+        further.insert(0, (Rank.UNDECIDED, "undecided"))
     elif group.tied:
         told += f", no significant difference to {_named(group.tied, others, metric, most)}"
     parts = [told]

@@ -30,6 +30,8 @@ TOKENS_SEARCHED = {"response": 50_000_000, "content": 20_000_000, "token_id": 3_
 
 _CORRECT = ("correct", "accuracy", "exact_match", "solved")
 """In names of parts of a reward."""
+_BY_LINE = "(?m)"
+"""What an expression begins with whose ^ and $ are the ends of a line: a response may end with a blank one."""
 _ESCAPES = re.compile(r"(?s)\\Q.*?(?:\\E|\Z)|\\.")
 _BEFORE, _SHOWN = 40, 160
 """Characters of a response that are shown before a match, and in all."""
@@ -104,7 +106,8 @@ def search_responses(run: Run, text: str, first: int, last: int) -> FoundRespons
     """The responses of the steps first..last in which a text is found, in the order of the log.
 
     Args:
-        text: what is looked for in any case, or a regular expression between two slashes.
+        text: what is looked for in any case, or a regular expression between two slashes, whose ^ and $ are
+            the ends of a line.
 
     Raises:
         RatioscopeError: the expression is none, no text is logged, or a file cannot be read any more.
@@ -197,11 +200,12 @@ def _is_in(file: TableFile, first: int, last: int) -> bool:
 
 
 def _pattern(text: str) -> str:
-    """The regular expression between two slashes, with the end of its last quotation; "" where the text is none."""
+    """The regular expression between two slashes, line by line, with the end of its last quotation; "" where the text
+    is none."""
     found = text[1:-1] if len(text) > 2 and text[0] == text[-1] == "/" else ""
     escapes = _ESCAPES.findall(found)
     quotes = bool(escapes) and escapes[-1].startswith(r"\Q") and not escapes[-1].endswith(r"\E")
-    return found + r"\E" * quotes
+    return f"{_BY_LINE}{found}" + r"\E" * quotes if found else ""
 
 
 def _matches(text: str) -> str:
@@ -214,4 +218,4 @@ def _place(text: str) -> str:
     """Where the match begins, from 1: measured by the text before it, as the same text may stand earlier, too."""
     if not _pattern(text):
         return "instr(lower(text), lower($text))"
-    return "1 + length(regexp_extract(text, '^(?s:(.*?))(?:' || $text || ')', 1))"
+    return "1 + length(regexp_extract(text, '\\A(?s:(.*?))(?:' || $text || ')', 1))"

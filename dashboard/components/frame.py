@@ -287,13 +287,16 @@ def _range_bar(opened: Opened) -> None:
         if popover.open:
             st.caption("Or drag over any chart. Click a point to open its step.")
 
-            def change() -> None:
-                state.set_range(*sorted((st.session_state["first-step"], st.session_state["last-step"])))
+            def change(changed: str) -> None:
+                # The end that was typed stays: the other one is moved by it.
+                typed = st.session_state[changed]
+                chosen = st.session_state["first-step"], st.session_state["last-step"]
+                state.set_range(min(chosen[0], typed), max(chosen[1], typed))
 
             st.session_state["first-step"] = min(first or 0, end)
             st.session_state["last-step"] = min(end if last is None else last, end)
-            st.number_input("First step", 0, end, key="first-step", on_change=change)
-            st.number_input("Last step", 0, end, key="last-step", on_change=change)
+            st.number_input("First step", 0, end, key="first-step", on_change=change, args=("first-step",))
+            st.number_input("Last step", 0, end, key="last-step", on_change=change, args=("last-step",))
             for latest in (20, 100):
                 if end >= latest:
                     span = (end - latest + 1, end)

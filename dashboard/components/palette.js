@@ -114,7 +114,7 @@ class Palette {
       drawn.push(part)
     }
     this.list.replaceChildren(...drawn)
-    const nothing = this.waits ? "Looking …" : "Nothing is called that."
+    const nothing = this.waits ? "Looking …" : `Nothing is called that.${this.run ? "" : " Steps and metrics are those of an open run."}`
     const others = hidden ? `${hidden.toLocaleString("en")} more: type on. ` : ""
     const older = this.unlisted ? `The ${this.unlisted.toLocaleString("en")} oldest runs are on the page Runs only. ` : ""
     this.more.textContent = older + (this.entries.length ? `${others}↑ ↓ to choose, Enter to go, ? for all keys` : nothing)

@@ -86,6 +86,9 @@ def palette(pages: Mapping[str, Page], shown: str) -> None:
     data: dict[str, Any] = {"pages": own, "first": next(iter(pages)), "carried": list(CARRIED)}
     data["keys"] = [[key.where, key.press, key.does] for key in SHORTCUTS.values()]
     data["rest"] = _rest(pages, shown) if asked else None
+    if asked:  # an answer that is equal to the last one would not reach the browser
+        here.palette_answers += 1
+    data["answer"] = here.palette_answers
     with st.container(key=_KEY):
         _component(key=f"{_KEY}-list", data=data, on_asked_change=ask)
 

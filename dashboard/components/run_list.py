@@ -116,7 +116,8 @@ class RunLine:
         """The first light, with where the level ends that it is of."""
         end = self.headline.level_end if self.headline else None
         share = end is not None and CATALOGUE[self.headline.level_metric].share if self.headline else False
-        return f"{self.light(LEARNING)} {'' if end is None else rounded_level(end, share=share)}".strip()
+        light, level = self.light(LEARNING), "" if end is None else rounded_level(end, share=share)
+        return f"{light}, at {level}" if light and level else light or level
 
     @property
     def lost(self) -> int:

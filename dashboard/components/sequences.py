@@ -154,7 +154,12 @@ def sequence_table(
         )
     if len(shown) <= _FEW:
         config |= {"response": st.column_config.TextColumn("Response", width=420)}
-    widget = f"{key}-{hash((what, tuple(places))) & 0xFFFFFFFF:08x}"
+    table = f"{key}-{hash((what, tuple(places))) & 0xFFFFFFFF:08x}"
+    widget = f"{table}-{st.session_state.setdefault(table, chosen)}"
+    ticked = st.session_state[widget]["selection"]["rows"] if widget in st.session_state else []
+    if chosen in places and ticked and places[ticked[0]] != chosen:  # it was chosen elsewhere: the tick goes with it
+        st.session_state[table] = chosen
+        widget = f"{table}-{chosen}"
 
     def choose() -> None:
         rows = st.session_state[widget]["selection"]["rows"]

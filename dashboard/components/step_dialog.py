@@ -90,16 +90,20 @@ def _note(opened: Opened, step: int) -> None:
     noted = dict(annotation_of(folder).pins)
 
     def save() -> None:
+        text = st.session_state[key]
+        if len(text) > LONGEST_PIN:
+            st.session_state[failed] = f"It has {len(text):,} characters; {LONGEST_PIN} are the most."
+            return
         try:  # what the run's tags and notes are now, not what they were when the dialog opened
-            write_annotation(folder, annotation_of(folder).pinned(step, st.session_state[key]))
+            write_annotation(folder, annotation_of(folder).pinned(step, text))
             st.session_state.pop(failed, None)
         except OSError as error:
             st.session_state[failed] = safe(error)
 
     full = step not in noted and len(noted) >= MOST_PINS
-    hint = "drawn as a line in every chart over the steps, and in reports"
+    hint = "drawn as a line in charts over the steps of this run, and in reports"
     st.text_input(
-        "Your note on this step", noted.get(step, ""), key=key, max_chars=LONGEST_PIN, on_change=save, disabled=full,
+        "Your note on this step", noted.get(step, ""), key=key, on_change=save, disabled=full,
         placeholder=f"{MOST_PINS} steps have a note: empty one of them first" if full else hint,
         icon=":material/push_pin:",
     )  # fmt: skip

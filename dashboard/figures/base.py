@@ -22,6 +22,9 @@ Values = NDArray[np.floating[Any]]
 # More circles than these are a comb.
 _MOST_CIRCLES = 20
 
+# Of so few that are shown each has a tick of its own, and none stands between them.
+_FEW_STEPS = 8
+
 INTERVAL = "95% interval"
 """The name of a band."""
 
@@ -268,13 +271,13 @@ def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode, side: str
     )
 
 
-def add_beyond(fig: go.Figure, names: Sequence[str], mode: Mode) -> None:
-    """Thresholds above the axis: an arrow at its upper end with their names, below each other."""
+def add_beyond(fig: go.Figure, names: Sequence[str], mode: Mode, side: str = "top") -> None:
+    """Thresholds above the axis: an arrow at its upper end with their names, below each other; see `add_threshold`."""
     if names:
         fig.update_layout(margin={"r": 84})
         fig.add_annotation(
             x=1, xref="paper", y=1, yref="paper", text="<br>".join(f"↑ {name}" for name in names), showarrow=False,
-            xanchor="left", xshift=6, yanchor="top", font={"size": 11, "color": mode.muted}, align="left",
+            xanchor="left", xshift=6, yanchor=side, font={"size": 11, "color": mode.muted}, align="left",
         )  # fmt: skip
 
 
@@ -307,7 +310,8 @@ def set_steps(fig: go.Figure, steps: tuple[int | None, int | None], index: "pd.I
     """Show the chosen steps, or all of them, on the x axis: the same range in every chart of a page."""
     first, last = steps
     if first is not None and last is not None:
-        return fig.update_xaxes(range=[first - 0.5, last + 0.5])
+        whole = {"dtick": 1} if last - first < _FEW_STEPS else {}
+        return fig.update_xaxes(range=[first - 0.5, last + 0.5], **whole)
     if not len(index):
         return fig
     first, last = int(index.min()), int(index.max())

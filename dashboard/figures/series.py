@@ -107,12 +107,21 @@ def over_steps(
         trace.showlegend = trace.name not in named
         named.add(trace.name)
     far = _beyond(summary, keys, limits) if not logarithmic else []
-    base.add_beyond(fig, [limit.words(percent=percent) for limit in far], mode)
     near = [limit for limit in limits if limit not in far]
+    # One that is drawn may be close to the upper end, where those beyond it are named.
+    base.add_beyond(fig, [limit.words(percent=percent) for limit in far], mode, "bottom" if near else "top")
     top = _top(summary, keys, near)
     close = len(near) == 2 and not logarithmic and abs(near[0].value - near[1].value) < _CLOSE * top
     for limit in near:
-        side = "middle" if not close else "bottom" if limit.value == max(each.value for each in near) else "top"
+        side = (
+            "top"
+            if far
+            else "middle"
+            if not close
+            else "bottom"
+            if limit.value == max(each.value for each in near)
+            else "top"
+        )
         base.add_threshold(fig, limit.value, limit.words(percent=percent), mode, side)
     if any(trace.name == base.INTERVAL and len(trace.x) > 1 for trace in fig.data):
         base.name_mark(fig, "band: 95%")

@@ -57,6 +57,11 @@ def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenP
     go("reinforce", "reinforce")
     settled(page, "Metrics")
     expect(page).to_have_url(re.compile(r"/metrics\?run=reinforce$"))
+    for _ in range(2):  # the second list of the same entries arrives, too
+        page.keyboard.press("Control+k")
+        page.keyboard.type("zzz")
+        expect(dialog.get_by_text("Nothing is called that.")).to_be_visible()
+        page.keyboard.press("Escape")
     go("999", "Step 39, the last one")
     settled(page, "Tokens")
     view = re.sub(".*/", "/", page.url)

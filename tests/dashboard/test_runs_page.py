@@ -487,4 +487,4 @@ def test_a_level_without_a_light_stands_alone_in_its_cell(fresh: Path) -> None:
     (listed,) = (run for run in discover([fresh]) if run.folder.name == "mine")
     of_level = replace(found, level_metric="eval_accuracy", level_end=0.25)
     known, unknown = (RunLine(listed, "", head, Annotation()) for head in (of_level, replace(of_level, lights=())))
-    assert unknown.learning == "25%" and known.learning == f"{known.light('Learning')} 25%"
+    assert unknown.learning == "25%" and known.learning == f"{known.light('Learning')}, at 25%"

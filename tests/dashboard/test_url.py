@@ -2,6 +2,7 @@
 
 import ast
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,20 @@ def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str)
     assert not [button for button in at.button if button.key == "all-steps"]
 
 
+def test_an_end_of_the_range_that_is_typed_stays_and_moves_the_other(three: list[str]) -> None:
+    at = visit("overview", run="seed-1", **{"from": "2", "to": "4"})
+    at.session_state["steps"] = True
+    at.run().number_input(key="first-step").set_value(6).run()
+    assert [at.query_params[key][0] for key in ("from", "to")] == ["6", "6"]
+    at.number_input(key="last-step").set_value(7).run()
+    at.number_input(key="last-step").set_value(3).run()
+    assert [at.query_params[key][0] for key in ("from", "to")] == ["3", "3"]
+
+
 def test_a_view_is_saved_by_name_opened_by_its_address_and_deleted_with_a_way_back(
     three: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes, name = tmp_path / "notes", "<b>stale</b> **x** \u202e" + "y" * 99
+    notes, name = tmp_path / "notes", "<b>stale</b> **x** \u202e" + "y" * 40
     monkeypatch.setenv("RATIOSCOPE_NOTES", str(notes))
     at = visit("compare", run=three[:2], **{"from": "3", "to": "7", "embed_options": "x", "nonsense": "1"})
     at.session_state["views"] = True
@@ -84,6 +95,8 @@ def test_a_view_is_saved_by_name_opened_by_its_address_and_deleted_with_a_way_ba
         assert (link.label, link.query_string) == (escape(view.name), "run=seed-0&run=seed-1&from=3&to=7")
     with pytest.raises(RatioscopeError, match=r"is taken: delete that view first"):
         save_view(view)
+    with pytest.raises(RatioscopeError, match=rf"^This name has 61 characters; {LONGEST_NAME} are the most\.$"):
+        save_view(replace(view, name=f"{view.name}y"))
     asked = AppTest.from_function(_runs_page, default_timeout=60)
     asked.query_params["view"] = view.name
     assert asked.run().session_state["ratioscope"].leaving == Leaving("compare", kept, "")

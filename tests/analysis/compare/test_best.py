@@ -55,7 +55,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     _, told_apart = _told(_of(wide))
     assert told_apart.sentences == (
         "Best: a (51%, 3 seeds), tied within 5 points with c (51%).",
-        "Undecided (within noise): d (epsilon 0.6), 49%.",
+        "Undecided: d (epsilon 0.6), 49%.",
         "Worse: b (41%).",
     )
     for row in found.rows:

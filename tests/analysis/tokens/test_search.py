@@ -35,7 +35,7 @@ def test_what_is_found_is_what_python_finds(tmp_path: Path, responses: bool) -> 
     run, texts = _written(tmp_path / "run", responses=responses)
     assert text_column(run) == ("response" if responses else "token_id")
     for text in ("red", "éA", "%", "_", "[x]", "'", "$text", "/", "/Red$/", "/(?i)fISH./", "/[0-9]+%/", "nowhere"):
-        pattern = re.compile(text[1:-1]) if len(text) > 2 and text[0] == "/" else None
+        pattern = re.compile(text[1:-1], re.MULTILINE) if len(text) > 2 and text[0] == "/" else None
         fits = {
             place
             for place, said in texts.items()
@@ -63,6 +63,8 @@ def test_a_match_is_shown_at_its_own_place(tmp_path: Path) -> None:
         (r"/\Qprime./", "17 is"),
         ("/(?i)IT is(y)?/", "… x"),
         ("/y$/", "… y"),
+        ("/prime.$/", "17 is"),
+        ("/^x/", "17 is"),
     ):
         shown = search_responses(run, text, 0, 0).frame["response"][0]
         assert shown.startswith(begins) and (begins != "… x" or "so 7 it" in shown), text
