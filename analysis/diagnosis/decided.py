@@ -71,7 +71,7 @@ def the_end_decides_the_reward(evidence: RunEvidence) -> Finding | None:
     logged = [name for name in _FEATURES if evidence.log.has(f"sequences.{name}")]
     if not logged:
         return None
-    (counts,) = by_block("rewards by end", evidence.run, _by_end)
+    (counts,) = by_block("rewards_by_end", evidence.run, _by_end)
     every = counts[counts["feature"] == "all"]
     found = [each for name in logged if (each := _decided(name, counts[counts["feature"] == name], every)) is not None]
     if not found:

@@ -94,7 +94,7 @@ def responses_differ_by_what_should_not_matter(evidence: RunEvidence) -> Finding
     found = []
     for name, feature in _FEATURES.items():
         if name == "place" or evidence.log.has(f"sequences.{name}"):
-            (units,) = by_block(f"responses by {name}", evidence.run, partial(_by_level, feature.level))
+            (units,) = by_block(f"responses_by_{name}", evidence.run, partial(_by_level, feature.level))
             reward, length = (_apart(feature, units, value) for value in ("reward", "length"))
             by_length = length is not None and length.is_clear
             if (
@@ -162,7 +162,7 @@ def _apart(feature: _Feature, units: pd.DataFrame, value: str) -> _Apart | None:
 
 def _are_sorted(run: Run) -> bool:
     """Whether the responses of a group were logged by their rewards."""
-    (groups,) = by_block("sorted groups", run, _sorted)
+    (groups,) = by_block("sorted_groups", run, _sorted)
     return bool(groups[["rising", "falling"]].sum().max() >= _SORTED * groups["telling"].sum())
 
 

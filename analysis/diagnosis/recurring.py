@@ -36,7 +36,7 @@ def prompts_come_in_one_order(evidence: RunEvidence) -> Finding | None:
     found = best_period(reward.to_numpy(dtype=float), longest)
     if found.explained < _MOSTLY or found.chance > _CHANCE:
         return None
-    (prompts,) = by_block("prompts of steps", evidence.run, _prompts)
+    (prompts,) = by_block("prompts", evidence.run, _prompts)
     asked = prompts.set_index("step")["asked"].reindex(reward.index)
     before = asked.shift(found.period)
     same = float((asked == before)[before.notna()].mean())

@@ -49,7 +49,7 @@ def rewards_are_relative(evidence: RunEvidence) -> Finding | None:
     rewards within it differ: they are ranks or standardised."""
     if evidence.run is None or not evidence.log.has("sequences.reward"):
         return None
-    (sums,) = by_block("means of rewards", evidence.run, _means)
+    (sums,) = by_block("reward_means", evidence.run, _means)
     for name, among in _AMONG.items():
         own = sums[sums["among"] == name]
         n, within = float(own["n"].sum()), float(own["within"].sum())

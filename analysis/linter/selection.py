@@ -424,7 +424,7 @@ cause(
 cause(
     "servers_share_a_seed", F.SELECTION, "Servers draw with one seed and write the same responses",
     requires=(servers_draw_the_same,), refutes=(*GREEDY[:1], responses_are_one),
-    do="Give each server a seed of its own, its number added to it, say.",
+    do="Give each server a seed of its own: add its number to the seed.",
     explains=("drawn_as_logged", "repeated", "zero_signal"), reports=("verl #5179", "vLLM #11953"),
 )  # fmt: skip
 cause(

@@ -113,15 +113,8 @@ def over_steps(
     top = _top(summary, keys, near)
     close = len(near) == 2 and not logarithmic and abs(near[0].value - near[1].value) < _CLOSE * top
     for limit in near:
-        side = (
-            "top"
-            if far
-            else "middle"
-            if not close
-            else "bottom"
-            if limit.value == max(each.value for each in near)
-            else "top"
-        )
+        is_upper = close and limit.value == max(each.value for each in near)
+        side = "top" if far or (close and not is_upper) else "bottom" if is_upper else "middle"
         base.add_threshold(fig, limit.value, limit.words(percent=percent), mode, side)
     if any(trace.name == base.INTERVAL and len(trace.x) > 1 for trace in fig.data):
         base.name_mark(fig, "band: 95%")

@@ -149,7 +149,7 @@ def test_planted_entries_run_nothing_and_change_nothing(
         return opened.summary.values, [finding.sentence for finding in opened.findings], headlines.found(run)
 
     values, findings, headline = read()
-    kinds = {"findings", "footers", "headlines", "partials", "responses by place", "steps", "summaries"}
+    kinds = {"findings", "footers", "headlines", "partials", "responses_by_place", "reward_means", "steps", "summaries"}
     assert {folder.name for folder in root.iterdir()} == kinds
     proof = tmp_path / "it ran"
     for planted in (pickle.dumps(_Planted(proof)), b"", b"[]", b"{}"):
