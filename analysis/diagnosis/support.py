@@ -9,7 +9,7 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence, share_text, step
 from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.engine.sentences import exceeded
-from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict
+from ratioscope.analysis.engine.verdict import EffectKind, EngineFacts, EngineVerdict
 from ratioscope.analysis.findings.facts import STALENESS, Cause, Facts
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
@@ -66,10 +66,7 @@ def engine_differs(evidence: RunEvidence) -> Finding | None:
         and facts.cause_of_staleness is Cause.ENGINE
     ):
         severity, steps = Severity.NOTICE, larger
-        sentence = (
-            "More of the staleness comes from the sampler's engine than from old weights "
-            f"{share_text(larger, evidence)}: {_engine_against_age(facts)} on average."
-        )
+        sentence = _more_than_age(found, facts)
     else:
         return None
     worst = step_of(steps.idxmax())
@@ -126,9 +123,12 @@ def _origin(evidence: RunEvidence) -> tuple[str, str]:
     return why, "Recompute some responses in both engines and compare their logits."
 
 
-def _engine_against_age(facts: Facts) -> str:
-    engine, age = facts.path.part(Cause.ENGINE), facts.path.part(Cause.AGE)
-    return f"{tv_text(engine.value if engine else 0)} against {tv_text(age.value if age else 0)}"
+def _more_than_age(found: EngineFacts, facts: Facts) -> str:
+    """A mismatch that is usually more than what old weights add, and no harm as far as that is known."""
+    engine, age = (part.value if (part := facts.path.part(cause)) else 0.0 for cause in (Cause.ENGINE, Cause.AGE))
+    first = "The engine mismatch does not hurt" if found.verdict is EngineVerdict.DOES_NOT else "Engine mismatch"
+    limit = number(facts.limits.engine)
+    return f"{first}: {tv_text(engine)} on average (limit {limit}), more than old weights add ({tv_text(age)})."
 
 
 def _noise_floor(evidence: RunEvidence) -> float:

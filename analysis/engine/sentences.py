@@ -217,8 +217,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
     return (
-        f"It changes the gain of an update by {_rounded(bias.value)} (limit {percent(bias.limit)}), "
-        "though it is larger than the mean update."
+        f"What an update gains changes by {_rounded(bias.value)} (limit {percent(bias.limit)}), although the mismatch "
+        "is larger than the mean update."
     )
 
 

@@ -6,6 +6,7 @@ fall.since                               # "After step 0; below 28% since step 1
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -73,10 +74,19 @@ class Fall:
         return int(self.low.index[int(self.low.argmin())])
 
     @property
+    def times(self) -> int:
+        """How often it fell: of two stretches that are low, with its best between them, up to noise, the later one is
+        another fall."""
+        begun = [first for first, _ in self.stretches]
+        return 1 + sum(any(first < step < later for step in self.recovered) for first, later in pairwise(begun))
+
+    @property
     def words(self) -> str:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
         change = level_change(self.best, float(self.low.min()), share=self.share)
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
+        if self.times > 1:
+            begun = f"{capital(self._named)} fell {self.times} times, {change} (step {self.lowest_step})"
         end = rounded_level(self.last, share=self.share)
         last = f"{end} in step {self.last_step}"
         if self.came_back:

@@ -1,6 +1,6 @@
 """The three lights of a run, and the answers about it, each with one link to what shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -17,8 +17,12 @@ _IN_SHORT = {WHAT: "", SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "Evide
 """The questions as a page that is read at a glance has them; what happened is read first without one."""
 
 
-def answers(subject: PageSubject, verdict: Verdict, tried: str) -> None:
-    """Question, answer and link below each other; what happened in bold, what siblings show beside the remedy."""
+def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -> None:
+    """Question, answer and link below each other; what happened in bold.
+
+    Args:
+        tried: draws what siblings show of the remedy, below it.
+    """
     pages, tokens = session().pages, subject.log.has_tokens
     for answer in verdict.answers:
         asked = _IN_SHORT.get(answer.question, answer.question)
@@ -30,8 +34,9 @@ def answers(subject: PageSubject, verdict: Verdict, tried: str) -> None:
                     if link is not None:
                         page = pages[link.page]
                         st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
-            text = f"{tried} {answer.text}".strip() if answer.question == CHANGE else answer.text
-            st.markdown(f"**{escape(text)}**" if answer.question == WHAT else escape(text))
+            st.markdown(f"**{escape(answer.text)}**" if answer.question == WHAT else escape(answer.text))
+        if answer.question == CHANGE:
+            tried()
 
 
 def lights_row(shown: Sequence[Light]) -> None:
@@ -42,4 +47,4 @@ def lights_row(shown: Sequence[Light]) -> None:
             colour = theme.SEVERITY_COLOUR[light.severity] if light.state is not LightState.UNKNOWN else "gray"
             word = f"**{capital(light.state.word)}**"
             st.markdown(f":{colour}[:material/{light.state.icon}:] {word}")
-            st.caption(escape(light.sentence))
+            st.markdown(escape(light.sentence))

@@ -6,89 +6,60 @@ from math import inf
 import streamlit as st
 
 from ratioscope.analysis.compare.siblings import SEED, Sibling, short_settings, siblings
+from ratioscope.analysis.findings.numbers import number, rounded_level
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
-from ratioscope.analysis.overview.tried import Ended, tried
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
-from ratioscope.dashboard.components.tile import ACROSS, small_multiple
+from ratioscope.dashboard.components.tile import small_multiple
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Headline
 from ratioscope.dashboard.watching.reader import server_reader
 
-_MOST = 12
+_MOST, _MOST_BESIDE = 12, 4
+"""In the list of all; beside what to change."""
 _COMPARE = ":material/stacked_line_chart:"
+_DRAWN = 110
+"""Pixels."""
 _GRACE, _PAUSE = 0.15, 2.0
 """Seconds that the page waits for their results, and until it looks again."""
 
 
-class SiblingResults:
-    """Those of a run that differ in a setting, with what the server knows of them.
+def sibling_results(run_id: str) -> None:
+    """The runs in which one setting differs, the best ones first: a line each with its end and its course; nothing
+    where there is none."""
+    runs = state.runs()
+    changed = [sibling for sibling in _of(run_id, runs) if sibling.what != SEED]
+    if not changed:
+        return
+    reader, asked = server_reader(), [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
+    reader.ask(asked)
+    reader.wait(_GRACE)
+    waiting = bool(reader.ask(asked))
 
-    Attributes:
-        changed: none where no run differs in one setting.
-    """
+    def lines() -> None:
+        left = reader.ask(asked)
+        known = {run.run_id: headline for run in asked if (headline := reader.get(run)) is not None}
+        here = known.get(run_id, Headline())
+        read = [sibling for sibling in changed if sibling.run_id in known]
+        best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:_MOST_BESIDE]
+        _head([run.run_id for run in asked], _told(len(read), len(changed)))
+        names, scale = short_settings(best), _scale([here, *(known[sibling.run_id] for sibling in best)])
+        with st.container(key="sibling-lines", gap="xxsmall"):
+            for sibling in best:
+                _line(sibling, names[sibling.run_id], known[sibling.run_id], here, scale)
+        if waiting and not left:
+            st.rerun()
 
-    def __init__(self, run_id: str) -> None:
-        self.run_id, self._runs = run_id, state.runs()
-        self.changed = [sibling for sibling in _of(run_id, self._runs) if sibling.what != SEED]
-        self._asked = [self._runs[name] for name in (run_id, *(sibling.run_id for sibling in self.changed))]
-        if self.changed:
-            server_reader().ask(self._asked)
-            server_reader().wait(_GRACE)
-
-    def tried(self, cause: str) -> str:
-        """What they show of the remedy of a cause, a sentence; "" while too little is read."""
-        known = self._known()
-        here, manifest = known.get(self.run_id), self._runs[self.run_id].manifest
-        if not self.changed or here is None or here.level_end is None or manifest is None:
-            return ""
-        others = [
-            (sibling, there, _end(headline))
-            for sibling in self.changed
-            if (headline := known.get(sibling.run_id)) and (there := self._runs[sibling.run_id].manifest)
-            and _place(headline, here.level_metric) < inf
-        ]  # fmt: skip
-        return tried(cause, manifest, _end(here), others)
-
-    def draw(self) -> None:
-        """The best ones first: a tile each with its end and its course; nothing where there is none."""
-        if not self.changed:
-            return
-        waiting = bool(server_reader().ask(self._asked))
-
-        def row() -> None:
-            left, known = server_reader().ask(self._asked), self._known()
-            here = known.get(self.run_id, Headline())
-            read = [sibling for sibling in self.changed if sibling.run_id in known]
-            best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:ACROSS]
-            self._head(_told(len(read), len(self.changed)))
-            shown, names = [known[sibling.run_id] for sibling in best], short_settings(best)
-            scale = _scale([here, *shown])
-            with st.container(key="sibling-tiles"):
-                for column, sibling, headline in zip(st.columns(ACROSS), best, shown, strict=False):
-                    with column:
-                        _tile(sibling, names[sibling.run_id], headline, here, scale)
-            if waiting and not left:
-                st.rerun()
-
-        st.fragment(row, run_every=_PAUSE if waiting else None)()
-
-    def _head(self, told: str) -> None:
-        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            st.caption(f"**One setting changed**{told}", width="content")
-            every = {"run": [self.run_id, *(sibling.run_id for sibling in self.changed)]}
-            st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params=every)
-
-    def _known(self) -> dict[str, Headline]:
-        return {run.run_id: headline for run in self._asked if (headline := server_reader().get(run)) is not None}
+    st.fragment(lines, run_every=_PAUSE if waiting else None)()
 
 
-def _end(headline: Headline) -> Ended:
-    share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
-    return Ended(headline.level_end or 0.0, headline.level_noise, share)
+def _head(compared: Sequence[str], told: str) -> None:
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.caption(f"Tried, one setting changed{told}", width="content")
+        st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params={"run": list(compared)})
 
 
 def _place(headline: Headline, metric: str) -> float:
@@ -111,34 +82,37 @@ def _scale(shown: Sequence[Headline]) -> tuple[float, float]:
     return min([0.0, *values]), max([*values, 1e-12])
 
 
-def _tile(sibling: Sibling, name: str, headline: Headline, here: Headline, scale: tuple[float, float]) -> None:
-    with st.container(border=True, height="stretch", gap=None):
+def _line(sibling: Sibling, name: str, headline: Headline, here: Headline, scale: tuple[float, float]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         overview, opened = session().pages["overview"], {"run": sibling.run_id}
-        st.page_link(overview, label=escape(name), query_params=opened, help=escape(sibling.words))
-        st.markdown(_result(headline) + (f" · {escape(sibling.algorithm)}" if sibling.algorithm else ""))
+        called = f"{name} ({sibling.algorithm})" if sibling.algorithm else name
+        st.page_link(overview, label=escape(called), query_params=opened, help=escape(sibling.words), width="stretch")
+        st.markdown(_result(headline), width="content")
         if headline.level:
             beside = here.level if here.level_metric == headline.level_metric else ()
             steps = headline.last_step + 1, here.last_step + 1
             drawn = small_multiple(headline.level, beside, *scale, steps=steps, metric=headline.level_metric)
-            st.image(drawn, width="stretch", alt="")
+            st.image(drawn, width=_DRAWN, alt="")
 
 
 def _result(headline: Headline) -> str:
-    """Its end, behind the sign of its first light."""
+    """Its end, the mean of its last values with its 95% interval, behind the sign of its first light."""
     if headline.level_end is None:
         return "no level"
     state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
-    return f":material/{state.icon}: **{escape(_end(headline).words)}**"
+    share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
+    noise = f" ±{number(headline.level_noise * (100 if share else 1), digits=1)}" if headline.level_noise else ""
+    return f":material/{state.icon}: **{escape(rounded_level(headline.level_end, share=share))}**{noise}"
 
 
 def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:
     """All of them in a line each, to open on this page or to compare; nothing where there is none.
 
     Args:
-        all_shown: whether `SiblingResults` are drawn on the page: nothing, too, where it has all of them.
+        all_shown: whether `sibling_results` are on the page: nothing, too, where it has all of them.
     """
     found = _of(run_id, state.runs())
-    if not found or (all_shown and len(found) <= ACROSS and all(sibling.what != SEED for sibling in found)):
+    if not found or (all_shown and len(found) <= _MOST_BESIDE and all(sibling.what != SEED for sibling in found)):
         return
     with fold("siblings", "Runs that differ in one setting", _words(found)) as door:
         if not door.open:

@@ -16,7 +16,7 @@ _WORDS = {
     Cause.ENGINE: "engine mismatch",
     Cause.AGE: "age",
     Cause.ENGINE_OR_AGE: "engine mismatch with age",
-    Cause.UPDATE: "update",
+    Cause.UPDATE: "update drift",
 }
 
 

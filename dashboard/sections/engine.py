@@ -21,7 +21,7 @@ from ratioscope.analysis.engine.verdict import (
     missing_columns,
 )
 from ratioscope.analysis.engine.where import DIMENSIONS, Where, where_engine_differs
-from ratioscope.analysis.findings.facts import Cause, parts_by_step
+from ratioscope.analysis.findings.facts import UPDATE_METRIC, Cause, parts_by_step
 from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.findings.words import listed
@@ -128,6 +128,8 @@ def parts(subject: Subject) -> list[Piece]:
         of[Cause.ENGINE] = (tv if len(tv) else found.tv).reindex(shown.values.index)
     if not of:
         return []
+    if Cause.UPDATE in of:  # beside the others, not added to them: the form that other pages show
+        of[Cause.UPDATE] = shown.values[UPDATE_METRIC].where(of[Cause.UPDATE].notna())
     order = [cause for cause in Cause if cause in of]
     series = {cause: of[cause] for cause in order}
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})

@@ -1,6 +1,7 @@
 """Overview: three lights, and where something is wrong: what happened, since when, why, what to change, how sure?"""
 
 from collections.abc import Container
+from functools import partial
 
 import streamlit as st
 
@@ -16,7 +17,7 @@ from ratioscope.dashboard.components.finding_card import finding_details
 from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
-from ratioscope.dashboard.components.siblings import SiblingResults, sibling_runs
+from ratioscope.dashboard.components.siblings import sibling_results, sibling_runs
 from ratioscope.dashboard.components.tile import metric_row
 from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.formats import escape
@@ -34,9 +35,7 @@ def render() -> None:
     verdict = subject.verdict
     lights_row(verdict.lights)
     if verdict.lead:
-        results = SiblingResults(opened.run_id)
-        above = {chart.key for chart in _bad_night(subject, verdict, results.tried(verdict.lead.of_cause))}
-        results.draw()
+        above = {chart.key for chart in _bad_night(subject, verdict)}
     else:
         above = {chart.key for chart in _quiet(subject, verdict)}
     _findings(subject, above)
@@ -60,12 +59,12 @@ def render() -> None:
     how_to_read(overview.PAGE.prose)
 
 
-def _bad_night(subject: PageSubject, verdict: Verdict, tried: str) -> list[Chart]:
+def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:
     """The five answers, and beside them what shows what happened and why."""
     charts = overview.told(subject) or learning.first(subject)
     left, right = st.columns([5, 8], gap="medium")
     with left:
-        answers(subject, verdict, tried)
+        answers(subject, verdict, partial(sibling_results, subject.opened.run_id))
         _asides(subject)
     with right:
         draw(*charts)
@@ -113,7 +112,7 @@ def _findings(subject: PageSubject, above: Container[str]) -> None:
         return
     title = f"{len(found)} {'more finding' if lead else 'notice'}{'s' * (len(found) > 1)}"
     lights = " ".join(light.sentence.lower() for light in subject.verdict.lights)
-    words = [rule_words(finding.rule) for finding in found]
+    words = [rule_words(finding.rule) for finding in (found if lead else found[1:] or found)]  # the page has the first
     first = next((each for each in words if each.lower() not in lights), words[0])  # the lights have named some
     with fold("findings", title, first) as door:
         if not door.open:

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,13 @@ from ratioscope.dashboard.demo import Demo, stage
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections import MENU
+from ratioscope.dashboard.watching.reader import server_reader
 from ratioscope.errors import RatioscopeError
 from ratioscope.metric import Grain
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.pages import PAGES, RUN_PAGES, charts, elements, read, runs_table, sentences, visit
 from tests.making.runs import write_run
+from tests.making.samples import SAMPLE_RUNS, end_of
 
 Look = Callable[..., AppTest]
 LookAt = Callable[[str, str], tuple[AppTest, Path]]
@@ -380,3 +383,25 @@ def test_an_unknown_run_in_the_link_is_said_and_no_other_is_shown_for_it(look: L
 
 def test_an_unknown_run_cannot_be_compared(look: Look) -> None:
     assert "nothing to compare yet" in sentences(look("compare", "nowhere", "finished"))
+
+
+def test_beside_the_remedy_stands_what_was_tried_the_best_first(root: Path) -> None:
+    """A run that fell, and what became of others of which one setting differs; one of another seed is none of them."""
+    tried = {
+        "sync_interval20-rec_twoside_nois-lr0.0003-seed0": "clip two_side (rec_twoside_nois)",
+        "sync_interval20-rec_ring_nois-lr0.0003-seed0": "clip ring (rec_ring_nois)",
+        "sync_interval20-reinforce-seed0": "learning_rate 0.0001",
+    }
+    fallen = "sync_interval20-reinforce-lr0.0003-seed0"
+    for name in (fallen, *tried, "sync_interval20-reinforce-seed1"):
+        (root / name).symlink_to(SAMPLE_RUNS / name)
+    at = visit("overview", run=fallen)
+    while "read so far" in sentences(at) or "being read" in sentences(at):
+        server_reader().wait(1.0)
+        at.run()
+    links = [link.proto.label.replace("\\", "") for link in elements(at) if link.type == "page_link"]
+    ends = {name: end_of(name) for name in tried}
+    best_first = sorted(tried, key=lambda name: -ends[name])
+    assert [link for link in links if link in tried.values()] == [tried[name] for name in best_first]
+    shown = [text for text in sentences(at).splitlines() if text.startswith(":material/") and "±" in text]
+    assert [re.findall(r"\d+%", text) for text in shown] == [[f"{100 * ends[name]:.0f}%"] for name in best_first]
