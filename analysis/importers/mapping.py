@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers import tables, unpadded
+from ratioscope.analysis.importers import unpadded
+from ratioscope.analysis.importers.batches import NotYetError, leads_somewhere
+from ratioscope.analysis.importers.contents import columns_in
 from ratioscope.analysis.importers.mapping_file import IDS, ROW, MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
 from ratioscope.analysis.importers.sums import names_in, whole_number
-from ratioscope.analysis.importers.tables import NotYetError, RowRange
+from ratioscope.analysis.importers.tables import RowRange, files_of, rows_by_step
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
 
@@ -48,15 +50,15 @@ def describe(path: Path, mapping: MappingFile) -> Description:
         raise RatioscopeError(f"{path}: there is no such file or folder.")
     for name, table in _tables(mapping):
         try:
-            files = tables.files_of(path, table.files)
+            files = files_of(path, table.files)
         except RatioscopeError as error:
             raise RatioscopeError(f"{mapping.file}, [{name}]: {error}") from None
         if not files:
             raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
-        there = tables.columns_in(files[0], table.table)
+        there = columns_in(files[0], table.table)
         wanted = [(ours, each) for ours, theirs in _asked(table).items() for each in names_in(theirs)]
         for ours, theirs in wanted:
-            if theirs != ROW and not tables.leads_somewhere(theirs, there):
+            if theirs != ROW and not leads_somewhere(theirs, there):
                 said = unknown(f"a column of {files[0].name}", theirs, there)
                 raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {said}")
     return Description(
@@ -89,10 +91,10 @@ def _steps(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]
     drivers: dict[str, _Cursor] = {}
     if mapping.tokens is not None:
         names = _names(mapping.tokens) + (_names(mapping.sequences) if mapping.sequences and responses is None else [])
-        drivers["tokens"] = _Cursor(tables.by_step(path, mapping.tokens, names, reading))
+        drivers["tokens"] = _Cursor(rows_by_step(path, mapping.tokens, names, reading))
     if mapping.sequences is not None and (responses is not None or mapping.tokens is None):
-        drivers["sequences"] = _Cursor(tables.by_step(path, mapping.sequences, _names(mapping.sequences), reading))
-    scalars = _Cursor(tables.by_step(path, mapping.steps, _names(mapping.steps), reading)) if mapping.steps else None
+        drivers["sequences"] = _Cursor(rows_by_step(path, mapping.sequences, _names(mapping.sequences), reading))
+    scalars = _Cursor(rows_by_step(path, mapping.steps, _names(mapping.steps), reading)) if mapping.steps else None
     while due := [cursor.step for cursor in drivers.values() if cursor.step is not None]:
         number = min(due)
         found = {name: rows for name, cursor in drivers.items() if (rows := cursor.take(number))}

@@ -11,8 +11,9 @@ from shlex import quote
 from typing import Any
 
 from ratioscope.analysis.importers import sqlite_rows
+from ratioscope.analysis.importers.batches import SUFFIXES
+from ratioscope.analysis.importers.contents import columns_in, records_of
 from ratioscope.analysis.importers.plain import Record, at_path
-from ratioscope.analysis.importers.tables import SUFFIXES, columns_in, records_of
 from ratioscope.errors import RatioscopeError
 
 
