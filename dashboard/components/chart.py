@@ -71,7 +71,7 @@ def _head(title: str, key: str, data: pd.DataFrame | None, symbol: str) -> None:
     """The chart's title, and beside it the table behind it."""
     # A title that is too long for its column takes two lines beside the button, not one above it.
     head = None if data is None else f"head-{key}"
-    with st.container(horizontal=True, vertical_alignment="top", horizontal_alignment="distribute", key=head):
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key=head):
         st.markdown(f"## {escape(title)}{f' ${symbol}$' if symbol else ''}", width="content")
         if data is not None and st.query_params.get("show") in data.columns:
             st.badge("the finding's evidence", icon=":material/search_insights:", color="violet")
