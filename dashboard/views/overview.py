@@ -23,6 +23,7 @@ from ratioscope.dashboard.evidence import steps_query
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections import findings, learning, overview, setting
 from ratioscope.dashboard.sections.model import Chart, Paragraph, has_content
+from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import session
 
 
@@ -33,6 +34,9 @@ def render() -> None:
         return
     subject = page_subject(opened)
     verdict = subject.verdict
+    first, last = subject.steps
+    if first is not None and last is not None:
+        say(f"Lights, findings and causes are of the whole run, charts and tiles of {steps_in_words(first, last)}.")
     lights_row(verdict.lights)
     if verdict.lead:
         above = {chart.key for chart in _bad_night(subject, verdict)}

@@ -146,6 +146,13 @@ def test_a_step_range_beyond_the_data_is_shown_without_an_error(three: list[str]
     assert "steps 500 to 900" in sentences(visit(page, run="seed-1", **{"from": "500", "to": "900"}))
 
 
+def test_overview_says_what_does_not_follow_the_chosen_steps(three: list[str]) -> None:
+    """Lights, findings and causes stayed as they were without a word."""
+    said = "of the whole run, charts and tiles of steps 3 to 7."
+    assert said in sentences(visit("overview", run="seed-1", **{"from": "3", "to": "7"}))
+    assert "of the whole run, charts" not in sentences(visit("overview", run="seed-1"))
+
+
 def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
     at = visit("overview", run="seed-1", **{"from": "3", "to": "7"})
     assert _menu(at) == {"run=seed-1&from=3&to=7"}
