@@ -193,6 +193,12 @@ def choose(run_ids: list[str]) -> None:
     st.query_params.update({"run": run_ids, **_NO_RANGE})
 
 
+def url_number(key: str) -> int | None:
+    """A whole number from the URL; None where it is not one."""
+    text = st.query_params.get(key, "")
+    return int(text) if text.isdecimal() and len(text) < 12 else None
+
+
 def step_range() -> tuple[int | None, int | None]:
     """The brushed step range of the URL, or (None, None)."""
     try:

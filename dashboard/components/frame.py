@@ -1,7 +1,7 @@
 """The head of a run's page: which run, is it alive, how fresh, the step range; follows a live run."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,15 +96,26 @@ def _messages(listed: Listed, opened: Opened, *, brief: bool) -> None:
         st.text(safe(reason))
     alarm(listed, opened, brief=brief)
     _watch([listed.folder])
-    first, last = state.step_range()
-    end = opened.summary.last_step
-    if first is not None and last is not None and last > end:
-        st.text(f"This link asks for {steps_in_words(first, last)}; the run ends at step {end}.")
+    for line in _not_there(opened):
+        st.text(line)
     if without := judged_without(opened.run.left_out):
         st.text(safe(without))
     for problem in opened.run.problems:
         st.warning("A file of this run was left out.", icon=":material/warning:")
         st.text(safe(problem))
+
+
+def _not_there(opened: Opened) -> Iterator[str]:
+    """What a link asks for that the run, once it has steps, does not have."""
+    there, (first, last), step = opened.summary.values.index, state.step_range(), state.url_number("step")
+    if not len(there):
+        return
+    end = opened.summary.last_step
+    if first is not None and last is not None and last > end:
+        yield f"This link asks for {steps_in_words(first, last)}; the run ends at step {end}."
+    if step is not None and step not in there:
+        why = f"the run ends at step {end}" if step > end else "the run has no such step"
+        yield f"This link asks for step {step}; {why}."
 
 
 def _without_steps(opened: Opened) -> None:

@@ -32,12 +32,6 @@ _USUAL = {"n_turns": 1, "n_tool_calls": 0}
 """What is left out of the facts where it is so."""
 
 
-def url_number(key: str) -> int | None:
-    """A whole number from the URL; None where it is not one."""
-    text = st.query_params.get(key, "")
-    return int(text) if text.isdecimal() and len(text) < 12 else None
-
-
 def open_sequence(step: int, seq_id: int, position: int | None = None) -> None:
     """Put a response, and one of its tokens, into the URL."""
     st.query_params["step"], st.query_params["seq"] = str(step), str(seq_id)
@@ -78,7 +72,7 @@ def sequence_reader(lent: Callable[[], Opened], step: int, seq_id: int, position
     else:
         _texts(read)
     if colouring is not None:
-        token = url_number("token")
+        token = state.url_number("token")
         _strip(read, colouring, f"here-{opened.run_id}", _row(read, position if token is None else token), head)
     else:
         draw_messages(read)

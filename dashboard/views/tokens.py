@@ -21,7 +21,7 @@ from ratioscope.dashboard.components.fold import fold
 from ratioscope.dashboard.components.frame import answer, how_to_read, run_page
 from ratioscope.dashboard.components.opening import opening
 from ratioscope.dashboard.components.response_search import response_search
-from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader, url_number
+from ratioscope.dashboard.components.sequence_reader import open_sequence, sequence_reader
 from ratioscope.dashboard.components.sequences import (
     by_picker,
     criterion_label,
@@ -70,7 +70,7 @@ def render() -> None:
 
 def _window(subject: Subject) -> Window:
     """The steps that everything on the page is about: the one of a link, the chosen ones, or the latest."""
-    window, step = subject.window(tokens.TOKENS), url_number("step")
+    window, step = subject.window(tokens.TOKENS), state.url_number("step")
     where = st.query_params.get("where", "")
     alone = where == _THIS or (where != _THESE and state.step_range() == (None, None))
     return replace(window, first=step, last=step) if step is not None and alone else window
@@ -82,7 +82,7 @@ def _found(subject: Subject, window: Window, line: DeltaGenerator) -> tuple[Cont
     Args:
         line: where it is chosen.
     """
-    step, every = url_number("step"), subject.window(tokens.TOKENS)
+    step, every = state.url_number("step"), subject.window(tokens.TOKENS)
     with line:
         asked = st.query_params.get("show", "")
         by = by_picker("by", tokens.sorted_by(subject.opened.summary), asked=asked, in_url=True)
@@ -122,7 +122,7 @@ def _worst(
     Args:
         highest: see `sections.tokens.highest`: without a choice, what the answer names is open.
     """
-    step, seq_id = url_number("step"), url_number("seq")
+    step, seq_id = state.url_number("step"), state.url_number("seq")
     chosen = (step, seq_id) if step is not None and seq_id is not None else None
     if found is None or not len(found.frame):
         if found is not None:

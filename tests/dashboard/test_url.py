@@ -146,6 +146,14 @@ def test_a_step_range_beyond_the_data_is_shown_without_an_error(three: list[str]
     assert "steps 500 to 900" in sentences(visit(page, run="seed-1", **{"from": "500", "to": "900"}))
 
 
+@pytest.mark.parametrize("page", ["ratios", "tokens"])
+def test_a_step_that_the_run_lacks_is_said_on_every_page(root: Path, page: str) -> None:
+    write_run(root / "gap", [each for each in make_steps(12) if each.number != 5])
+    for step, why in (("77777", "the run ends at step 11"), ("5", "the run has no such step")):
+        assert f"This link asks for step {step}; {why}." in sentences(visit(page, run="gap", step=step))
+    assert "asks for step" not in sentences(visit(page, run="gap", step="4"))
+
+
 def test_overview_says_what_does_not_follow_the_chosen_steps(three: list[str]) -> None:
     """Lights, findings and causes stayed as they were without a word."""
     said = "of the whole run, charts and tiles of steps 3 to 7."
