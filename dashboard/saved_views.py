@@ -44,20 +44,18 @@ def saved_views() -> dict[str, SavedView]:
     return dict(sorted(found.items(), key=lambda item: item[0].casefold()))
 
 
-def save_view(view: SavedView) -> None:
-    """Keep a view under its name.
+def save_view(view: SavedView) -> SavedView | None:
+    """Keep a view under its name; returns the one that it takes the place of.
 
     Raises:
-        RatioscopeError: it has no name, or one that is taken, it is too long, or it cannot be written.
+        RatioscopeError: it has no name, it is too long, or it cannot be written.
     """
     known, kept = saved_views(), _view(view.name, view.page, view.query)
     if not kept.name:
         raise RatioscopeError("The view needs a name.")
     if (length := len(one_line(view.name).strip())) > LONGEST_NAME:
         raise RatioscopeError(f"This name has {length:,} characters; {LONGEST_NAME} are the most.")
-    if kept.name in known:
-        raise RatioscopeError(f"“{kept.name}” is taken: delete that view first, or choose another name.")
-    if len(known) >= MOST_VIEWS:
+    if kept.name not in known and len(known) >= MOST_VIEWS:
         raise RatioscopeError(f"{MOST_VIEWS} views are saved: delete one first.")
     contents = json.dumps({"name": kept.name, "page": kept.page, "query": dict(kept.query)})
     if len(contents) > _LONGEST_ADDRESS:
@@ -68,6 +66,7 @@ def save_view(view: SavedView) -> None:
         replace_atomically(file, contents.encode(), private=True)
     except OSError:
         raise RatioscopeError(f"The view was not saved: {annotations_folder()} cannot be written.") from None
+    return known.get(kept.name)
 
 
 def delete_view(view: SavedView) -> None:

@@ -67,8 +67,8 @@ class Session:
     """The run that was read last: the first reading of another one takes time."""
     view_said: str = ""
     """What came of saving or deleting a view."""
-    deleted_view: "SavedView | None" = None
-    """The last one, until it is restored or something else is done with views."""
+    former_view: "SavedView | None" = None
+    """What was deleted or saved over last, until it is restored or something else is done with views."""
     left_range: tuple[list[str], tuple[int, int]] | None = None
     """The runs of the address, and their chosen steps, when all steps were asked for."""
     along: "Along | None" = None

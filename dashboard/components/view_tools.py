@@ -1,6 +1,7 @@
 """What can be done with the view on the screen: copy its link, save it under a name, go to a saved one."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ratioscope.dashboard.components.leave import leave_for
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.parameters import parameters
 from ratioscope.dashboard.saved_views import LONGEST_NAME, SavedView, delete_view, save_view, saved_views
-from ratioscope.dashboard.session import session
+from ratioscope.dashboard.session import Session, session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
 
@@ -74,11 +75,11 @@ def _manage(run: str) -> None:
     with st.form("save-view", border=False, clear_on_submit=True, width=_WIDTH):
         st.text_input("Save this view as", key="view-name", placeholder="name")
         st.form_submit_button("Save", icon=":material/save:", on_click=_save, args=(run,))
-    said, deleted = session().view_said, session().deleted_view
+    said, former = session().view_said, session().former_view
     if said:
         st.text(safe(said))
-    if deleted is not None:
-        st.button("Undo", key="undo-view", icon=":material/undo:", type="tertiary", on_click=_restore, args=(deleted,))
+    if former is not None:
+        st.button("Undo", key="undo-view", icon=":material/undo:", type="tertiary", on_click=_restore, args=(former,))
     known = openable_views()
     if not known:
         st.caption("Everybody who opens this dashboard finds them here, on Runs and by Ctrl-K.", width=_WIDTH)
@@ -104,25 +105,30 @@ def _save(run: str) -> None:
     query = {key: st.query_params.get_all(key) for key in st.query_params if key in parameters()}
     if run:
         query.setdefault("run", [run])
-    _say(save_view, SavedView(st.session_state["view-name"], session().page, query), "Saved.")
+    view = SavedView(st.session_state["view-name"], session().page, query)
+    with _saying() as here:
+        here.former_view = save_view(view)
+        here.view_said = f"Saved in place of the old “{here.former_view.name}”." if here.former_view else "Saved."
 
 
 def _delete(view: SavedView) -> None:
-    if _say(delete_view, view, f"Deleted “{view.name}”."):
-        session().deleted_view = view
+    with _saying() as here:
+        delete_view(view)
+        here.former_view, here.view_said = view, f"Deleted “{view.name}”."
 
 
 def _restore(view: SavedView) -> None:
-    _say(save_view, view, f"“{view.name}” is back.")
+    with _saying() as here:
+        save_view(view)
+        here.view_said = f"“{view.name}” is back."
 
 
-def _say(do: Callable[[SavedView], None], view: SavedView, done: str) -> bool:
-    """Do something with a view; say what came of it, in the popover."""
-    session().deleted_view = None
+@contextmanager
+def _saying() -> Iterator[Session]:
+    """Something is done with a view; what came of it is said in the popover."""
+    here = session()
+    here.former_view = None
     try:
-        do(view)
+        yield here
     except RatioscopeError as error:
-        session().view_said = str(error)
-        return False
-    session().view_said = done
-    return True
+        here.view_said = str(error)

@@ -93,8 +93,13 @@ def test_a_view_is_saved_by_name_opened_by_its_address_and_deleted_with_a_way_ba
         links = [link.proto for link in elements(page) if link.type == "page_link"]
         (link,) = [link for link in links if "stale" in link.label]
         assert (link.label, link.query_string) == (escape(view.name), "run=seed-0&run=seed-1&from=3&to=7")
-    with pytest.raises(RatioscopeError, match=r"is taken: delete that view first"):
-        save_view(view)
+    at.query_params["run"] = "other"
+    at.text_input(key="view-name").set_value(name)
+    next(button for button in at.button if button.label == "Save").click().run()
+    assert f"Saved in place of the old “{view.name}”." in sentences(at)
+    assert [each.query["run"] for each in saved_views().values()] == [["other"]]
+    at.button(key="undo-view").click().run()
+    assert list(saved_views().values()) == [view] and "is back." in sentences(at)
     with pytest.raises(RatioscopeError, match=rf"^This name has 61 characters; {LONGEST_NAME} are the most\.$"):
         save_view(replace(view, name=f"{view.name}y"))
     asked = AppTest.from_function(_runs_page, default_timeout=60)
