@@ -120,5 +120,8 @@ def _of_run(opened: Opened) -> Iterator[Entry]:
         yield "Findings", one_line(finding.sentence), "", page, steps_query(finding, opened.run_id)
     for step, text in annotation_of(opened.run.folder).pins:
         yield "Notes", text, f"step {step}", "tokens", {"run": opened.run_id, "step": str(step), "where": "this step"}
-    for label in metrics.choices(opened.summary):
-        yield "Metrics", label, "", "metrics", {"run": opened.run_id, "pin": label}
+    options = metrics.choices(opened.summary)
+    pinned = st.query_params.get_all("pin") or metrics.usual(options)  # what it is added to
+    for label in options:
+        pins = [label, *(each for each in pinned if each != label)]
+        yield "Metrics", label, "", "metrics", {"run": opened.run_id, "pin": pins}
