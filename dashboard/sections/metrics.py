@@ -23,7 +23,7 @@ from ratioscope.inert import one_line
 
 USUAL = ("reward", "s_k_bounded", "u_k", "clip_fraction", "ess_token", "entropy")
 """Where nothing is chosen, as far as they are logged."""
-MOST_MATCHES = 24
+MOST_MATCHES = 12
 """Charts of what matches an expression."""
 
 
@@ -75,10 +75,12 @@ def answer(subject: Subject, pattern: str, chosen: Mapping[str, str]) -> str:
     """How much there is to choose from, and how much of it is shown."""
     there = _offered(subject)
     if pattern:
-        with suppress(RatioscopeError):  # said where the charts would be
+        try:
             n = len(matching(there, pattern))
-            less = f"; the first {MOST_MATCHES} are drawn" if n > MOST_MATCHES else ""
-            return f"{n} of {len(there)} metrics and columns match “{one_line(pattern)}”{less}."
+        except RatioscopeError as error:
+            return one_line(error)
+        less = f"; the first {MOST_MATCHES} are drawn" if n > MOST_MATCHES else ""
+        return f"{n} of {len(there)} metrics and columns match “{one_line(pattern)}”{less}."
     own = sum(key not in CATALOGUE for key in there.values())
     columns = f" and {own} column{'s' * (own != 1)} of the steps table" if own else ""
     metrics = f"{len(there) - own} metric{'s' * (len(there) - own != 1)}{columns}"
@@ -142,8 +144,10 @@ def usual(options: Mapping[str, str]) -> Sequence[str]:
 
 
 def _wanted(subject: Subject, pattern: str, chosen: Mapping[str, str]) -> dict[str, str]:
-    """What matches, or else what is pinned."""
-    return dict(islice(matching(_offered(subject), pattern).items(), MOST_MATCHES)) if pattern else dict(chosen)
+    """What matches, or else what is pinned; nothing where the answer says that it is no expression."""
+    with suppress(RatioscopeError):
+        return dict(islice(matching(_offered(subject), pattern).items(), MOST_MATCHES)) if pattern else dict(chosen)
+    return {}
 
 
 def _offered(subject: Subject) -> dict[str, str]:

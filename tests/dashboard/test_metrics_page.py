@@ -61,7 +61,10 @@ def test_the_link_holds_the_view(folder: Path) -> None:
     at = visit("metrics", run="run", match="(?-i:T)emp|^extra_TEMP")
     assert len(charts(at)) == 2 and "1 of " in sentences(at)
     assert "match “(?-i:T)emp|^extra_TEMP”." in sentences(at)
-    assert "“(<b>” is not a regular expression: missing )." in sentences(visit("metrics", run="run", match="(<b>"))
+    all_of_them = sentences(visit("metrics", run="run", match="."))
+    assert f" match “.”; the first {metrics.MOST_MATCHES} are drawn." in all_of_them
+    wrong = sentences(visit("metrics", run="run", match="(<b>"))  # it said how many are pinned, in bold
+    assert "**“(<b>” is not a regular expression: missing ).**" in wrong and wrong.count("is not a regular") == 1
     at = visit("metrics", run="run", pin=[own, f"column {EVIL}"], x=own, y=metric_label("s_k_bounded"))
     assert at.multiselect(key="pin").value == [own, f"column {EVIL}"]
     assert len(charts(at)) == 3 and "<b>" not in str([chart["layout"] for chart in charts(at)])
