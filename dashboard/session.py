@@ -83,10 +83,8 @@ class Session:
     """When it was there."""
     rest: float = 0.0
     """Seconds that a page which follows a run waits between two drawings."""
-    ticked_runs: list[str] = field(default_factory=list)
-    """In the list of runs."""
-    unticked: int = 0
-    """How often all ticks were taken away at once."""
+    tables: int = 0
+    """How often the ticks in the list of runs had to follow the address."""
     saw_live_run: bool = False
     """Whether the demo has opened the page of its live run."""
     report: "Made | None" = None

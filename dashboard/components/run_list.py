@@ -247,15 +247,16 @@ def group_order(text: str) -> tuple[bool, float, str]:
 
 def run_table(
     lines: Sequence[RunLine], columns: Sequence[str], by: str | None = None, *, key: str, chosen: Sequence[int],
-    open_key: str, mode: Mode,
-) -> list[int]:  # fmt: skip
-    """Draw the list; returns the places of the chosen rows.
+    on_choice: Callable[[], None], open_key: str, mode: Mode,
+) -> None:  # fmt: skip
+    """Draw the list.
 
     Args:
         columns: of `choosable`, besides the name; none: the usual ones.
         by: what the runs are grouped by, which is the first of them.
         key: another one for another order of rows, because Streamlit remembers a selection by row number.
         chosen: rows that are selected when the table is drawn for the first time under this key.
+        on_choice: is called when others are, before the page is drawn.
         open_key: where a click on a row's button is found in the session's state.
     """
     frame = _frame(lines)
@@ -263,11 +264,11 @@ def run_table(
     for name in shown:
         if name not in frame:
             frame[name] = _own_column(lines, name)
-    selection = st.dataframe(
+    st.dataframe(
         frame,
         key=key,
         hide_index=True,
-        on_select="rerun",
+        on_select=on_choice,
         selection_mode="multi-row",
         selection_default={"selection": {"rows": list(chosen), "columns": [], "cells": []}},
         height=min(ROW_HEIGHT * (len(lines) + 1) + 2, MOST_HEIGHT),
@@ -277,7 +278,6 @@ def run_table(
         placeholder="–",
         alt=f"Table of {len(lines)} run{'s' * (len(lines) != 1)}",
     )
-    return [row for row in selection.selection.rows if row < len(lines)]
 
 
 def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:

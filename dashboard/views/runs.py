@@ -76,7 +76,7 @@ def render() -> None:
     server_reader().ask(known)
     server_reader().wait(GRACE)
     version, begun = server_reader().version, time.monotonic()
-    _list(known)
+    _list(known, state.chosen_ids())
     foreign_runs(imported=True)
     left = server_reader().ask(known)
     session().follows = True
@@ -150,8 +150,14 @@ def _changed(place_name: str) -> int:
 
 
 @st.fragment
-def _list(known: list[Listed]) -> None:
-    """Answer, filters, table and the actions on a row."""
+def _list(known: list[Listed], ticked: list[str]) -> None:
+    """Answer, filters, table and the actions on a row.
+
+    Args:
+        ticked: the runs of the address when the page was drawn; the links of the menu have these.
+    """
+    if state.chosen_ids() != ticked:
+        st.rerun()
     reader = server_reader()
     annotations = read_annotations(run.folder for run in known)
     lines = [line(run, reader.get(run), annotations.get(run.folder)) for run in known]
@@ -165,7 +171,7 @@ def _list(known: list[Listed]) -> None:
     if shown:
         if by:
             group_table(shown, by)
-        chosen = _table(shown, lines, columns, by)
+        chosen = _table(shown, lines, ticked, columns, by)
         with actions:
             _actions(chosen, len({one.run.run_id for one in chosen} - {one.run.run_id for one in shown}))
         _still_reading(left)
@@ -236,31 +242,32 @@ def _filter(lines: list[RunLine]) -> tuple[list[RunLine], bool, list[str], str |
     return shown, bool(words.strip() or severities or rules or states or algorithms or tags or groups), columns, group
 
 
-def _table(shown: list[RunLine], lines: list[RunLine], columns: list[str], by: str | None) -> list[RunLine]:
+def _table(
+    shown: list[RunLine], lines: list[RunLine], ticked: list[str], columns: list[str], by: str | None
+) -> list[RunLine]:
     """The table; a tick belongs to a run, so it stays when the rows are others or in another order.
 
     Returns:
         All runs that are ticked, also those that the filters leave out.
     """
     ids = [one.run.run_id for one in shown]
-    ticked = set(session().ticked_runs)
-    key = "runs-table-" + hashlib.sha256("\n".join(map(repr, [session().unticked, *ids])).encode()).hexdigest()[:12]
-    rows = run_table(
-        shown,
-        columns,
-        by,
-        key=key,
-        chosen=[row for row, run_id in enumerate(ids) if run_id in ticked],
-        open_key="open-run",
-        mode=state.mode(),
-    )
+    hidden = [one for one in lines if one.run.run_id in {*ticked} - {*ids}]
+    rows = [row for row, run_id in enumerate(ids) if run_id in ticked]
+    kind = "runs-table-" + hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
+    key = f"{kind}-{session().tables}"
+    if key in st.session_state and sorted(st.session_state[key]["selection"]["rows"]) != rows:
+        session().tables += 1  # the address has other runs, by Back or a link: another table, ticked anew
+        key = f"{kind}-{session().tables}"
+
+    def choose() -> None:
+        now = sorted(st.session_state[key]["selection"]["rows"])
+        state.choose([*(ids[row] for row in now), *(one.run.run_id for one in hidden)])
+
+    run_table(shown, columns, by, key=key, chosen=rows, on_choice=choose, open_key="open-run", mode=state.mode())
     clicked = st.session_state.get("open-run")
     if clicked is not None and clicked["row"] < len(ids):
         _go("overview", [ids[clicked["row"]]])
-    hidden = ticked - set(ids)
-    chosen = [*(shown[row] for row in rows), *(one for one in lines if one.run.run_id in hidden)]
-    session().ticked_runs = [one.run.run_id for one in chosen]
-    return chosen
+    return [*(shown[row] for row in rows), *hidden]
 
 
 def _actions(chosen: list[RunLine], hidden: int) -> None:
@@ -274,10 +281,8 @@ def _actions(chosen: list[RunLine], hidden: int) -> None:
     says = {0: "Select one row to open or annotate a run, several to compare them.", 1: "1 run selected"}
     beyond = f", {hidden} of them not shown" if hidden else ""
     st.caption(says.get(len(ids), f"{len(ids)} runs selected") + (f"{beyond}." if ids else ""), width="content")
-    if hidden and st.button("Untick all", type="tertiary"):
-        session().ticked_runs = []
-        session().unticked += 1
-        st.rerun()
+    if hidden:
+        st.button("Untick all", type="tertiary", on_click=state.choose, args=([],))
 
 
 def _go(page: str, ids: list[str]) -> None:

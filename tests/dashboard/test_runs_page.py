@@ -30,7 +30,6 @@ from ratioscope.dashboard.annotations import (
 from ratioscope.dashboard.components.run_list import NOT_READ, RunLine
 from ratioscope.dashboard.formats import metric_label, metric_value
 from ratioscope.dashboard.roots import serve_from
-from ratioscope.dashboard.session import Session
 from ratioscope.dashboard.views import runs as page
 from ratioscope.dashboard.watching import headlines, worker
 from ratioscope.dashboard.watching import reader as reading
@@ -39,7 +38,7 @@ from ratioscope.dashboard.watching.reader import Reader
 from ratioscope.errors import RatioscopeError
 from ratioscope.run_format.manifest import now
 from tests.dashboard.conftest import make_steps
-from tests.making.pages import elements, read, runs_table, sentences, visit
+from tests.making.pages import elements, query, read, runs_table, sentences, visit
 from tests.making.runs import write_run
 
 ENTROPY = metric_label("entropy")
@@ -230,10 +229,21 @@ def test_a_tick_outlives_a_search(served: Path) -> None:
     assert not next(button for button in at.button if button.label == "Compare").disabled
     next(button for button in at.button if button.label == "Untick all").click()
     assert "Select one row" in sentences(at.run())
+    assert query(at, "run") == []
+
+
+def test_what_is_ticked_is_in_the_link(served: Path) -> None:
+    """A reload and a shared link lost it."""
+    at = visit("runs", run=["two", "one", "gone"], order="name")
+    assert "2 runs selected." in sentences(at)
+    assert not next(button for button in at.button if button.label == "Compare").disabled
+    assert {element.proto.query_string for element in at.sidebar if element.type == "page_link"} == {
+        "run=two&run=one&run=gone"
+    }
 
 
 def _select(at: AppTest, *names: str) -> AppTest:
-    at.session_state["ratioscope"] = Session(ticked_runs=list(names))
+    at.query_params["run"] = list(names)
     return at.run()
 
 
