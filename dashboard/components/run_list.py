@@ -306,14 +306,20 @@ def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:
 
 
 def _shown_columns(lines: Sequence[RunLine]) -> list[str]:
-    """The columns that hold something and tell runs apart."""
+    """The columns that hold something and tell runs apart; what the user has written beside the finding, in sight."""
     empty = {
         "Status": len({shown.status for shown in lines}) == 1,
         "Tags": not any(shown.tags for shown in lines),
         "Notes": not any(shown.notes for shown in lines),
         "From": not any(shown.source for shown in lines),
     }
-    return [name for name in _USUAL if not empty.get(name)]
+    shown = [name for name in _USUAL if not empty.get(name)]
+    own = {
+        "Tags": any(each.annotation.tags for each in lines),
+        "Notes": any(each.annotation.text for each in lines),
+    }
+    place = shown.index("Finding") + 1
+    return list(dict.fromkeys([*shown[:place], *(name for name in own if own[name]), *shown[place:]]))
 
 
 def _own_column(lines: Sequence[RunLine], name: str) -> Any:
@@ -375,8 +381,8 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
         "Steps": config.NumberColumn(width=60, format="localized", help="Steps on disk."),
         "Tokens": config.NumberColumn(width=80, format="compact", help="Response tokens on disk."),
         "Started": config.DatetimeColumn(width=100, format="distance"),
-        "Tags": config.ListColumn(width=150, help="The run's own tags, then yours."),
-        "Notes": config.TextColumn(width=320, help="Your note, then the run's own."),
+        "Tags": config.ListColumn(width=110, help="The run's own tags, then yours."),
+        "Notes": config.TextColumn(width=200, help="Your note, then the run's own."),
     }
 
 

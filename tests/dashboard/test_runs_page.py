@@ -269,6 +269,8 @@ def test_notes_are_saved_beside_nothing_of_the_run_and_found_again(fresh: Path, 
     assert "Saved in your own files" in sentences(at)
     assert annotation_of(fresh / "mine").pins == ((1, "here"),)
     assert list(runs_table(at)["mine"]["Tags"]) == ["theirs", "good", "seed 3"]
+    order = list(at.dataframe[0].proto.column_order)  # they were right of what a screen shows
+    assert order[order.index("Finding") + 1 :][:3] == ["Tags", "Notes", "Reward"]
     again = visit("runs", tag="good")
     assert set(runs_table(again)) == {"mine"}
     assert runs_table(again)["mine"]["Notes"] == "look at step 12\nagain · their note"
