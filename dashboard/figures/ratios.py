@@ -224,14 +224,17 @@ def _tail(fig: go.Figure, tail: DrawnTail, mode: Mode, *, name: str, colour: str
         hoverinfo="skip",
     )
     middle = len(tail.fit_weight) // 2
+    # Outwards both lines only fall: words on the higher one, going outwards, are clear of both.
+    higher = np.append(tail.share[tail.weight <= tail.fit_weight[middle]][-1:], tail.fit_share[middle]).max()
     fig.add_annotation(
         text=f"k̂ = {tail.khat:.2f}",  # what that means stands below
         align="left" if sign > 0 else "right",
         x=float(sign * np.log10(tail.fit_weight[middle])),
-        y=float(np.log10(tail.fit_share[middle])),
+        y=float(np.log10(higher)),
         xanchor="left" if sign > 0 else "right",
-        xshift=6 * sign,
-        yshift=8,
+        yanchor="bottom",
+        xshift=4 * sign,
+        yshift=2,
         showarrow=False,
         font={"size": 12, "color": mode.text},
     )

@@ -146,7 +146,7 @@ def tails(subject: Subject, pair: str = CURRENT) -> list[Piece]:
             chart(
                 subject.mode,
                 f"survival-{level}",
-                f"{title}, {count(tail.n)}{some}",
+                f"{title}, {count(tail.n)} {unit}{some}",
                 draw,
                 tail.answer + without,
                 _points(tail),

@@ -49,7 +49,7 @@ def test_the_page_opens_with_the_tails_and_says_which_tokens_it_reads(look: Look
     run = open_run(gallery / "finished")
     summary = summarise(run)
     assert f"**{heavy_tails.answer(summary)}**" in said
-    assert f"Tails of token ratios, {int(summary.values['n_tokens'].sum())}\n" in said
+    assert f"Tails of token ratios, {int(summary.values['n_tokens'].sum())} tokens\n" in said
     assert survival(run, 0, 11).answer in said
     assert survival(run, 0, 11, level="sequence").answer in said
     assert growth(run, 0, 11).answer in said
@@ -204,3 +204,7 @@ def test_slopes_of_both_tails_are_drawn_on_one_axis(tmp_path: Path) -> None:
     assert min(lower.x) == pytest.approx(1 / both.lower.weight[-1])
     said = " ".join(words.text for words in figure.layout.annotations)
     assert all(f"k̂ = {tail.khat:.2f}" in said for tail in (both.upper, both.lower))
+    for tail, words in zip((both.upper, both.lower), figure.layout.annotations, strict=False):  # a curve struck it out
+        assert words.yanchor == "bottom" and f"{tail.khat:.2f}" in words.text
+        for weight, share in ((tail.weight, tail.share), (tail.fit_weight, tail.fit_share)):
+            assert np.interp(abs(words.x), np.log10(weight), np.log10(share)) <= words.y + 1e-6
