@@ -59,6 +59,8 @@ def render() -> None:
             opening(tokens.PAGE, subject, tokens.told(found, window, step, partial(_of, window, by)))
             say(in_the_plain_form(window, by, found))
     place = _worst(window, found, by, tokens.highest(opened.summary, by, window))
+    with line:
+        _other_steps(subject, window, place)
     if place is not None:
         response_search(opened, place[:2], partial(_open_in, window), line)
         st.fragment(sequence_reader)(state.lent(opened), *place)
@@ -82,14 +84,9 @@ def _found(subject: Subject, window: Window, line: DeltaGenerator) -> tuple[Cont
     Args:
         line: where it is chosen.
     """
-    step, every = state.url_number("step"), subject.window(tokens.TOKENS)
     with line:
         asked = st.query_params.get("show", "")
         by = by_picker("by", tokens.sorted_by(subject.opened.summary), asked=asked, in_url=True)
-        if window.first == window.last == step:
-            st.button(f"Show {every.words} instead", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
-        elif (step := step if step is not None else tokens.highest(subject.opened.summary, by, window)) is not None:
-            st.button(f"Show step {step} alone", key="where", on_click=_open_step, args=(step,), type="tertiary")
     try:
         with st.spinner("Searching for the worst responses"):
             return worst(window, by), by
@@ -97,6 +94,16 @@ def _found(subject: Subject, window: Window, line: DeltaGenerator) -> tuple[Cont
         st.error("The responses cannot be read.", icon=":material/error:")
         st.text(safe(error))
         return None, by
+
+
+def _other_steps(subject: Subject, window: Window, place: tuple[int, int, int | None] | None) -> None:
+    """From a link's step to all of the steps, or from these to the step of the open response."""
+    if window.first == window.last == state.url_number("step"):
+        words = subject.window(tokens.TOKENS).words
+        st.button(f"Show {words} instead", key="where", on_click=_look_at, args=(_THESE,), type="tertiary")
+    elif place is not None and window.steps != (place[0], place[0]):
+        step = place[0]
+        st.button(f"Show step {step} alone", key="where", on_click=_open_step, args=(step,), type="tertiary")
 
 
 def _of(window: Window, by: str, first: int, last: int) -> Contributions:

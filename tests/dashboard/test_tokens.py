@@ -115,6 +115,16 @@ def test_answer_tiles_and_table_are_of_the_steps_of_the_link(served: Path, link:
     assert f"## Step 2, response {link['seq']}" in sentences(at) if "seq" in link else True
 
 
+def test_the_step_that_is_offered_is_that_of_the_open_response(served: Path) -> None:
+    """It offered the step of the link, or the one where the number is highest, with a row of another step ticked."""
+    for link in ({}, {"step": "2", "where": "these steps"}):
+        at = visit("tokens", run="here", **link)
+        (step,) = (text.split()[2] for text in sentences(at).splitlines() if re.match(r"## Step \d+, response", text))
+        assert at.button(key="where").label == f"Show step {step.rstrip(',')} alone"
+    assert at.button(key="where").click().run().button(key="where").label == "Show steps 0 to 4 instead"
+    assert query(at, "step") == [step.rstrip(",")]
+
+
 def test_a_link_restores_sequence_token_colour_and_criterion(served: Path) -> None:
     at = visit("tokens", run="here", step="3", seq="4", token="1", colour="Entropy (nats)", by="Lowest reward")
     assert "## Step 3, response 4" in sentences(at)
