@@ -54,6 +54,21 @@ def test_notes_on_steps_are_drawn_and_move_along() -> None:
     assert (first["xanchor"], second["xanchor"]) == ("left", "right")
 
 
+def test_notes_on_steps_cover_no_data() -> None:
+    figure = base.figure(LIGHT)
+    figure.update_xaxes(range=[-0.5, 9.5])
+    plain, pins = figure.to_plotly_json()["layout"], [(step, "look") for step in (1, 2, 3, 8, 400)]
+    layout = json.loads(with_pins(str(figure.to_json()), pins, LIGHT))["layout"]
+    assert len(layout["annotations"]) == 4  # one is of a step that is not shown
+    assert {(note["y"], note["yanchor"], note["yref"]) for note in layout["annotations"]} == {(1, "bottom", "paper")}
+    assert [note["yshift"] for note in layout["annotations"]] == [34, 17, 0, 34]
+    room = layout["height"] - plain["height"]
+    assert room == layout["margin"]["t"] - plain["margin"]["t"] == 3 * 17  # the plot is as high as it was
+    plot = plain["height"] - plain["margin"]["t"] - plain["margin"]["b"]
+    assert layout["legend"]["y"] == pytest.approx(plain["legend"]["y"] + room / plot)
+    assert with_pins(str(figure.to_json()), [(400, "look")], LIGHT) == str(figure.to_json())
+
+
 def test_every_chart_over_steps_of_a_page_lies_along_the_same_axis(
     gallery: Path, folded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
