@@ -6,14 +6,14 @@ import streamlit as st
 
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.overview.lights import Light, LightState
-from ratioscope.analysis.overview.verdict import CHANGE, SINCE, SURE, WHAT, WHY, Verdict
+from ratioscope.analysis.overview.verdict import CHANGE, SINCE, SURE, WHY, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
 from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
-_IN_SHORT = {WHAT: "", SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "Evidence"}
+_IN_SHORT = {SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "Evidence"}
 """The questions as a page that is read at a glance has them; what happened is read first without one."""
 
 
@@ -25,7 +25,8 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
     """
     pages, tokens = session().pages, subject.log.has_tokens
     for answer in verdict.answers:
-        asked = _IN_SHORT.get(answer.question, answer.question)
+        first = answer is verdict.answers[0]  # what happened, whichever steps are chosen
+        asked = "" if first else _IN_SHORT.get(answer.question, answer.question)
         link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
         with st.container(gap=None):
             if asked or link:
@@ -34,7 +35,7 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
                     if link is not None:
                         page = pages[link.page]
                         st.page_link(page, label=link.label or page.title, icon=page.icon, query_params=link.query)
-            st.markdown(f"**{escape(answer.text)}**" if answer.question == WHAT else escape(answer.text))
+            st.markdown(f"**{escape(answer.text)}**" if first else escape(answer.text))
         if answer.question == CHANGE:
             tried()
 

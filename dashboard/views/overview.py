@@ -8,7 +8,7 @@ import streamlit as st
 from ratioscope.analysis.diagnosis.rule import RULES, rule_words
 from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.overview.sentences import grave
-from ratioscope.analysis.overview.verdict import WHAT, Verdict
+from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.answers import answers, lights_row
 from ratioscope.dashboard.components.as_reported import as_reported
@@ -50,8 +50,8 @@ def render() -> None:
     with fold("causes", "Causes", f"{len(CAUSES)} known ones, against their signs") as door:
         if door.open:
             say(verdict.fine)
-            for answer in verdict.answers:
-                if answer.more and answer.question != WHAT:
+            for answer in verdict.answers[1:]:
+                if answer.more:
                     draw(Paragraph(answer.more, lead=answer.question))
             for table in computed(lambda: overview.causes(subject), height=200) or ():
                 draw(table)

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ratioscope.errors import RatioscopeError
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import RUN_PAGES, charts, checked, elements, query, runs_table, sentences, visit
 from tests.making.runs import write_run
+from tests.making.samples import SAMPLE_RUNS
 
 SEEDS = ["seed-0", "seed-1", "other"]
 
@@ -164,6 +166,16 @@ def test_overview_says_what_does_not_follow_the_chosen_steps(three: list[str]) -
     said = "of the whole run, charts and tiles of steps 3 to 7."
     assert said in sentences(visit("overview", run="seed-1", **{"from": "3", "to": "7"}))
     assert "of the whole run, charts" not in sentences(visit("overview", run="seed-1"))
+
+
+def test_overview_says_what_happened_in_bold_with_chosen_steps_too(root: Path) -> None:
+    name = "sync_interval20-reinforce-seed0"
+    (root / name).symlink_to(SAMPLE_RUNS / name)
+    bold = [
+        re.findall(r"^\*\*Accuracy fell.*\*\*$", sentences(visit("overview", run=name, **steps)), re.MULTILINE)
+        for steps in ({}, {"from": "20", "to": "60"})
+    ]
+    assert bold[0] == bold[1] != []
 
 
 def test_all_steps_takes_the_range_out_of_the_url(three: list[str]) -> None:
