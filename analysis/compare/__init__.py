@@ -5,7 +5,7 @@ align(members, "eval_accuracy", by="tokens").frame               # or by="step",
 aggregate(frame, "iqm")                                          # interquartile mean with its bootstrap band
 curves(groups, "reward", "tokens", "iqm", window=3)              # what a chart shows: smoothed, aggregated, with bands
 found = standing(groups, "eval_accuracy")                        # a row a setting, a contrast a pair, judged together
-standing_words(found).sentences                                       # best, alike, not significant, worse
+standing_words(found).sentences                                       # best, tied with it, undecided, worse
 found.contrast(0, 1).over_seeds                                  # setting 0 minus setting 1, with its interval
 difference_over(a, b, "eval_accuracy", by="tokens")              # A - B along the axis with its band, and the runs
 component_differences(groups)                                    # which parts of the algorithms differ
@@ -34,6 +34,7 @@ from ratioscope.analysis.compare.report import report
 from ratioscope.analysis.compare.sentences import (
     StandingWords,
     in_these_runs,
+    letter_words,
     rank_words,
     standing_words,
     with_other_seeds,
@@ -46,7 +47,7 @@ from ratioscope.analysis.compare.standing import (
     short_names,
     standing,
 )
-from ratioscope.analysis.compare.wording import MORE_SEEDS, margin_words, points
+from ratioscope.analysis.compare.wording import MORE_SEEDS, points
 
 __all__ = [
     "AXES",
@@ -79,7 +80,7 @@ __all__ = [
     "ends",
     "grouped_settings",
     "in_these_runs",
-    "margin_words",
+    "letter_words",
     "pairs_by_seed",
     "points",
     "prompt_difference",

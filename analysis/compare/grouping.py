@@ -20,6 +20,8 @@ from ratioscope.errors import RatioscopeError, unknown
 LAST_VALUES = 5
 # Where there are few, the end is one in so many of them, the last ones.
 _SHORT = 3
+# Sections of a configuration beside algorithm, schedule and task.
+_BESIDES = ("optimiser.", "sampler.", "model.")
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,23 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     return sorted(result, key=lambda setting: (_age(setting), setting.variant))
 
 
-def unnamed_values(settings: Sequence[Setting]) -> str:
-    """What settings have that do not name it, "learning_rate 0.0001"; "" where all name what differs."""
-    usual = _usual([configuration(setting.members[0].run) for setting in settings])
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in usual.items() if value)
+def differing_besides(settings: Sequence[Setting], rivals: Iterable[Sequence[Setting]]) -> list[str]:
+    """What rivals differ in besides algorithm and schedule, "learning_rate (0.0001 unless named)": which is best is no
+    question of these two alone. What a log does not state does not differ.
+    """
+    usual, found = _usual([configuration(setting.members[0].run) for setting in settings]), dict[str, str]()
+    for each in rivals:
+        flat = [configuration(setting.members[0].run) for setting in each]
+        for key in differing_keys(flat):
+            values = {str(known[key]) for known in flat if key in known}
+            if key.startswith(_BESIDES) and len(values) > 1:
+                found[key] = key.rpartition(".")[2] + (f" ({usual[key]} unless named)" if usual.get(key) else "")
+    return list(found.values())
 
 
 def _usual(flat: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Of the optimiser's keys that differ between settings the value that more than half of them have, which needs no
-    name; "" where there is none. Which algorithm is best is no question of the algorithm alone where these differ."""
+    name; "" where there is none."""
     found = {}
     for key in differing_keys(flat):
         values = [str(each.get(key, UNSET)) for each in flat]

@@ -19,6 +19,7 @@ from ratioscope.analysis.compare.sentences import (
     StandingWords,
     improvement,
     in_these_runs,
+    letter_words,
     rank_words,
     standing_words,
     why_not,
@@ -86,7 +87,7 @@ class ComparisonReport:
         words = self.words
         told = [f"{words.measure}, best first.", f"Intervals: {words.basis}." if words.basis else ""]
         if any(row.letters for row in self.standing.rows):
-            told.append("Settings that share a letter do not differ significantly: all pairs are judged together.")
+            told.append(letter_words(self.standing.metric))
         return tuple(map(one_line, filter(None, told)))
 
     def table(self) -> tuple[tuple[str, ...], ...]:

@@ -42,8 +42,6 @@ class Noise:
     """Evaluation prompts of a run, the fewest of all; 0: not known, or not what the metric is a mean over."""
     error: float = 0.0
     """Standard error: of the evaluations around their mean, besides that of the prompts; or from the prompt groups."""
-    evaluations: int = 0
-    """Over how many evaluations the value is the mean."""
     reason: str = ""
     """Why the noise is not known; else empty."""
 
@@ -64,11 +62,7 @@ class Noise:
     @property
     def basis(self) -> str:
         """What the noise is that of."""
-        if not self.prompts:
-            return "the prompts of these steps"
-        if self.error > 0:
-            return f"{self.prompts:,} prompts and {self.evaluations} evaluations"
-        return f"{self.prompts:,} evaluation prompts"
+        return f"{self.prompts:,} evaluation prompts" if self.prompts else "the prompts of these steps"
 
 
 @dataclass(frozen=True)
@@ -140,13 +134,12 @@ def evaluation_noise(value: float, evaluations: Sequence[Array], prompts: int) -
         evaluations: of each run, those that its end is the mean of, (n_evaluations,).
         prompts: on how many prompts each of them was.
     """
-    fewest = min(map(len, evaluations))
     of_one = value * (1 - value) / prompts
     swings = [float(values.var(ddof=1)) if len(values) > 1 else 0.0 for values in evaluations]
     variances = [max(0.0, swing - of_one) / len(values) for swing, values in zip(swings, evaluations, strict=True)]
     # So few values do not know their own spread: the factor by which t is wider than the normal distribution.
-    wider = float(stdtrit(max(fewest - 1, 1), (1 + LEVEL) / 2)) / _Z
-    return Noise(value, prompts, wider * sqrt(sum(variances)) / len(evaluations), fewest)
+    wider = float(stdtrit(max(min(map(len, evaluations)) - 1, 1), (1 + LEVEL) / 2)) / _Z
+    return Noise(value, prompts, wider * sqrt(sum(variances)) / len(evaluations))
 
 
 def _of_groups(value: float, members: Sequence[Member], metric: str, end: End) -> Noise:

@@ -1,18 +1,25 @@
 """What a comparison comes to in words: who leads, what is not known, what two settings say against each other.
 
 told = standing_words(standing(settings, "eval_accuracy"))
-told.sentences      # ("Best: grpo (92%, 3 seeds), tied within 5 points with gspo.", "Worse: reinforce (67%).")
+told.sentences      # ("Best: grpo (92%, 3 seeds), tied with gspo.", "Worse: reinforce (67%).")
+
+A setting is the best of its group, tied with it, undecided or worse (`Rank`): these words stand in sentences, plot and
+tables, and `StandingWords.terms` says once what they are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 
+import pandas as pd
+
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
+from ratioscope.analysis.compare.alignment import logged_values
+from ratioscope.analysis.compare.chosen_metric import SENSIBLE
 from ratioscope.analysis.compare.collapses import Collapse
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
-from ratioscope.analysis.compare.grouping import unnamed_values
-from ratioscope.analysis.compare.margins import in_points, orientation
+from ratioscope.analysis.compare.grouping import differing_besides
+from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.standing import (
     FEWEST_SEEDS,
     Contrast,
@@ -37,8 +44,8 @@ from ratioscope.analysis.findings.words import MOST_LISTED, some
 from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 
-# Of more schedules it is told who leads; plot and table say by how much. Up to so many have a line each.
-_MOST_SCHEDULES, _MOST_LINES = 2, 4
+# Each has a line; of more schedules it is told who leads.
+_MOST_SCHEDULES = 4
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
 
@@ -48,13 +55,15 @@ class StandingWords:
     """Where settings stand, in words."""
 
     sentences: tuple[str, ...]
-    """Best with those that are tied with it, worse; of several schedules one each."""
+    """Best with those that are tied with it, undecided, worse; of several schedules one each."""
+    terms: str
+    """What those words are here, and by what they are judged; empty where nothing was."""
     collapsed: str
     """Which settings collapsed, by what rule, and since when; empty where none did."""
     caveat: str
-    """What so few seeds cannot tell; empty where they can."""
+    """What so few seeds cannot tell, and what else differs than algorithm and schedule; empty where nothing does."""
     remarks: tuple[str, ...]
-    """What was not compared, and why; what settings have that does not name them."""
+    """What was not compared, and why; how far apart settings began."""
     measure: str
     """What is compared: the metric, and which values "the end" are."""
     basis: str
@@ -62,8 +71,8 @@ class StandingWords:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """A line each: who leads; what collapsed, and what is not known."""
-        return tuple(filter(None, (*self.sentences, " ".join(filter(None, (self.collapsed, self.caveat))))))
+        """A line each: who leads; what is not known; what the words are, and what collapsed."""
+        return tuple(filter(None, (*self.sentences, self.caveat, " ".join(filter(None, (self.terms, self.collapsed))))))
 
 
 def standing_words(found: Standing) -> StandingWords:
@@ -74,51 +83,55 @@ def standing_words(found: Standing) -> StandingWords:
         told = [sentence for group in found.ranked for sentence in _of_group(found, group)]
     told = told or [f"{_nothing_to_compare(found)}."]
     return StandingWords(
-        tuple(told), _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
+        tuple(told), _terms(found), _collapsed(found), _caveat(found), _remarks(found), _measure(found), _basis(found)
     )
 
 
 def best_word(metric: str) -> str:
     """What the first of a ranking is called."""
-    return "Best" if CATALOGUE[metric].better in ("higher", "lower") else "Highest"
+    return "Best" if CATALOGUE[metric].better else "Highest"
 
 
 def rank_words(found: Standing) -> dict[int, str]:
-    """How each setting that has a rival stands to the best of its group, by its place.
-
-    Worse are those of which more seeds would be; of too few seeds it is known where their ends lie.
-    """
-    best = best_word(found.metric).lower()
-    first = {"higher": "highest", "lower": "lowest"}.get(CATALOGUE[found.metric].better, best)
-    called = {
-        Rank.ALIKE: f"within {margin_words(found.metric)}",
-        Rank.UNDECIDED: "within noise", Rank.UNKNOWN: "cannot tell", Rank.WORSE: _worse(found),
-    }  # fmt: skip
+    """How each setting that has a rival stands to the best of its group, by its place."""
+    called = {Rank.BEST: best_word(found.metric).lower(), Rank.WORSE: worse_word(found.metric)}
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: "collapsed"
-        if row.place in fell and row.rank is Rank.WORSE
-        else called.get(row.rank, first if group.tied else best)
+        row.place: "collapsed" if row.place in fell and row.rank is Rank.WORSE else called.get(row.rank, row.rank)
         for group in found.groups
         for row in group.rows
         if row.rank
     }
 
 
-def _worse(found: Standing) -> str:
-    if found.by_seeds and best_word(found.metric) == "Best":
-        return "worse"
-    return "higher" if CATALOGUE[found.metric].better == "lower" else "lower"
+def worse_word(metric: str) -> str:
+    """What those are called that end behind the best."""
+    return "worse" if best_word(metric) == "Best" else "lower"
+
+
+def letter_words(metric: str) -> str:
+    """What the letters of a ranking are."""
+    return f"Of settings that share a letter none is {worse_word(metric)} than another, all pairs judged together."
+
+
+def _terms(found: Standing) -> str:
+    """The words of `rank_words` that are used, once in a line."""
+    used = {row.rank for group in found.ranked for row in group.rows}
+    if Rank.BEST not in used:
+        return ""
+    first, either = f"the {best_word(found.metric).lower()}", Rank.UNDECIDED in used
+    told = [f"tied: within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
+    told += [f"{worse_word(found.metric)}: behind {'it' if told else first}"] if either or Rank.WORSE in used else []
+    told += ["undecided: either"] if either else []
+    return f"{capital('; '.join(told))} ({_basis(found)})."
 
 
 def _leaders(found: Standing) -> list[str]:
-    """The best of each schedule: of few a sentence each, of more as far as there is room in one."""
+    """The best of each schedule, of as many as there is room for in a sentence."""
     known = [group for group in found.ranked if isfinite(group.rows[0].value)]
-    best = [f"{group.rows[0].name} ({_value(found.metric, group.rows[0].value)})" for group in known]
-    if len(found.ranked) <= _MOST_LINES:
-        return [f"{_leading(found, group)} {under(group.schedule)}: {leads}{_rivals(found, group)}."
-                for group, leads in zip(known, best, strict=True)]  # fmt: skip
-    told = [f"{leads} {under(group.schedule)}" for group, leads in zip(known, best, strict=True)]
+    told = [
+        f"{group.rows[0].name} ({_value(found.metric, group.rows[0].value)}) {under(group.schedule)}" for group in known
+    ]
     for most in range(len(told), 0, -1):
         more = len(found.ranked) - most
         end = f"; {more} more schedule{'s' * (more > 1)} below" if more else ""
@@ -126,23 +139,6 @@ def _leaders(found: Standing) -> list[str]:
         if len(sentence.split()) <= _MOST_WORDS:
             return [sentence]
     return [f"{best_word(found.metric)} of each schedule: below."]
-
-
-def _leading(found: Standing, group: SettingGroup) -> str:
-    """What the first of a group is called in a sentence: it is no winner where others are as good."""
-    return "No clear winner" if group.tied and best_word(found.metric) == "Best" else best_word(found.metric)
-
-
-def _rivals(found: Standing, group: SettingGroup) -> str:
-    """Who is as good as its best up to noise; where it is alone, by how many points it leads, if these are points."""
-    if group.tied:
-        alike = all(row.rank is Rank.ALIKE for row in group.tied)
-        within = margin_words(found.metric) if alike else "noise"
-        return f", {group.tied[0].name if len(group.tied) == 1 else f'{len(group.tied)} others'} within {within}"
-    first, *others = group.rows
-    if not others or others[0].rank is not Rank.WORSE or not in_points(found.metric):
-        return ""
-    return f", {100 * abs(first.value - others[0].value):.0f} points ahead"
 
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
@@ -158,7 +154,7 @@ def _of_group(found: Standing, group: SettingGroup) -> list[str]:
 
 
 def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
-    """The best with those that are tied with it, those that cannot be tested, and the worse; each in a few words.
+    """The best with those that are tied with it, the undecided and the worse; each in a few words.
 
     Args:
         most: names of each kind; 0: their number.
@@ -168,23 +164,14 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     if not isfinite(first.value):
         return [f"{word}: unknown, a run does not end with a finite number"]
     told = f"{word}: {first.name} ({_value(metric, first.value)}{'' if several else f', {_seeds(len(first.seeds))}'})"
-    if first.rank is Rank.UNKNOWN:
+    if first.rank is not Rank.BEST:
         reason = next((noise.reason for row in group.rows if (noise := found.noise[row.place]).reason), "no noise")
-        return [told, f"cannot tell whether the settings differ: {reason}"]
-    # Of several schedules the line below says that it is so in these runs.
-    here = "" if several or found.by_seeds else " in these runs"
-    further = [(Rank.UNKNOWN, "cannot tell"), (Rank.WORSE, f"{_worse(found)}{here}")]
-    alike = [row for row in group.tied if row.rank is Rank.ALIKE]
-    if alike and not (several and len(alike) < len(group.tied)):
-        told += f", tied within {margin_words(metric)} with {_named(alike, others, metric, most)}"
-        further.insert(0, (Rank.UNDECIDED, "undecided"))
-    elif group.tied:
-        told += f", no significant difference to {_named(group.tied, others, metric, most)}"
-    parts = [told]
-    for rank, words in further:
-        if rows := [row for row in others if row.rank is rank]:
-            parts.append(f"{words}: {_named(rows, others, metric, most)}")
-    return parts
+        return [told, f"undecided whether the settings differ: {reason}"]
+    kinds = {rank: [row for row in others if row.rank is rank] for rank in Rank}
+    named = {rank: _named(rows, others, metric, most) for rank, rows in kinds.items() if rows}
+    told += f", tied with {named[Rank.TIED]}" if Rank.TIED in named else ""
+    further = {Rank.UNDECIDED: "undecided", Rank.WORSE: worse_word(metric)}
+    return [told, *(f"{words}: {named[rank]}" for rank, words in further.items() if rank in named)]
 
 
 def _named(rows: Sequence[SettingRow], others: Sequence[SettingRow], metric: str, most: int) -> str:
@@ -219,7 +206,7 @@ def _collapsed(found: Standing) -> str:
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     for most in range(MOST_LISTED, 0, -1):
-        sentence = f"Collapsed (lost {lost} or more of its best): {some(told, '; ', most)}."
+        sentence = f"Collapsed (lost {lost}+ of its best): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
             break
     return sentence
@@ -233,13 +220,17 @@ def _fall(collapse: Collapse, metric: str) -> str:
 
 
 def _caveat(found: Standing) -> str:
-    """Said where a setting that is ranked has too few seeds."""
-    counts = sorted({len(row.seeds) for group in found.ranked for row in group.rows})
-    if not counts or counts[0] >= FEWEST_SEEDS:
-        return ""
-    span = f"{counts[0]}–{counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
-    many = "One seed" if counts[-1] == 1 else f"{span} seeds"
-    return f"{many} each: others may change this order; {MORE_SEEDS}."
+    """Said where a setting that is ranked has too few seeds, or where rivals differ in more than their names tell."""
+    told, counts = list[str](), sorted({len(row.seeds) for group in found.ranked for row in group.rows})
+    if counts and counts[-1] == 1:
+        told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
+    elif counts and counts[0] < FEWEST_SEEDS:
+        where = "each" if counts[-1] < FEWEST_SEEDS else "in some"
+        told.append(f"Fewer than {FEWEST_SEEDS} seeds {where}: others may change this order.")
+    rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
+    if besides := differing_besides(found.settings, rivals):
+        told.append(f"Besides, {some(besides)} differ{'s' * (len(besides) == 1)}.")
+    return " ".join(told)
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -250,9 +241,25 @@ def _remarks(found: Standing) -> tuple[str, ...]:
     if found.without and found.ranked:
         missing = some(found.settings[place].label for place in found.without)
         told.append(f"No value of {lowered(CATALOGUE[found.metric].title)}: {missing}.")
-    if unnamed := unnamed_values(found.settings):
-        told.append(f"Unless named: {unnamed}.")
-    return tuple(told)
+    return (*told, *filter(None, [_starts(found)]))
+
+
+def _starts(found: Standing) -> str:
+    """That settings begin further apart than the seeds of one do, and than what counts as tied."""
+    metric, by = found.metric, found.ends[0].by
+    if metric not in SENSIBLE:  # of other metrics it is no head start
+        return ""
+    firsts = [
+        pd.Series({each.unit: logged.iloc[0] for each in found.settings[row.place].members
+                   if len(logged := logged_values(each, metric, by))})
+        for group in found.ranked for row in group.rows
+    ]  # fmt: skip
+    means, apart = [each.mean() for each in firsts], [each.max() - each.min() for each in firsts if len(each) > 1]
+    if not apart or not max(means) - min(means) > max(*apart, margin(metric, max(means))):
+        return ""
+    low, high = (_value(metric, end) for end in (min(means), max(means)))
+    between = by_how_much(max(apart), metric)
+    return f"First values lie further apart between settings ({low} to {high}) than between seeds (at most {between})."
 
 
 def _measure(found: Standing) -> str:
@@ -293,17 +300,17 @@ def in_these_runs(contrast: Contrast) -> str:
     """Whether two settings differ in these runs, this pair by itself."""
     metric = contrast.metric
     if not isfinite(contrast.here.value):
-        return f"Cannot tell: {why_not(contrast.over_seeds, *contrast.names, metric)}"
+        return f"Undecided: {why_not(contrast.over_seeds, *contrast.names, metric)}"
     contrast = _better_first(contrast, contrast.here.value)
     found, (first, second), ends = contrast.here, contrast.names, contrast.ends
     values = [measured(end, metric, found.interval) for end in ends]
     if found.reason:
-        unknown = "whether these runs differ by more than the noise of their prompts is unknown"
-        return f"{first} ends with {values[0]}, {second} with {values[1]}; {unknown}: {found.reason}"
+        told = f"{first} ends with {values[0]}, {second} with {values[1]}"
+        return f"{told}; which is {worse_word(metric)} is undecided: {found.reason}"
     way = "higher" if ends[0] >= ends[1] else "lower"
     told = f"{' against '.join(values)}, {by_how_much(found.value, metric, found.interval)} {way}"
     if not found.differs:
-        return f"{first} and {second}: no significant difference in these runs: {told} (noise of {found.basis})"
+        return f"Of {first} and {second} neither is {worse_word(metric)} in these runs: {told} (noise of {found.basis})"
     return f"{first} ends {_how(metric) or way} than {second} in these runs: {told} (noise of {found.basis})"
 
 
@@ -312,7 +319,7 @@ def with_other_seeds(contrast: Contrast) -> str:
     metric = contrast.metric
     reason = why_not(contrast.over_seeds, *contrast.names, metric)
     if min(contrast.over_seeds.seeds) < 2 or not isfinite(contrast.over_seeds.value):
-        return f"Whether other seeds would repeat it is unknown: {reason}"
+        return f"Whether other seeds would repeat it is undecided: {reason}"
     contrast = _better_first(contrast, contrast.over_seeds.value)
     found, pairs = contrast.over_seeds, "pairs of seeds"
     if not found.paired:
@@ -323,7 +330,7 @@ def with_other_seeds(contrast: Contrast) -> str:
     chance, interval = improvement(contrast)
     if not isnan(chance):
         told += f"; probability of ending {_how(metric) or 'higher'} {bracketed(chance, *interval)}"
-    return f"With other seeds, unknown: {told}; {reason}" if reason else f"With other seeds: {told}"
+    return f"With other seeds, undecided: {told}; {reason}" if reason else f"With other seeds: {told}"
 
 
 def improvement(contrast: Contrast) -> tuple[float, Interval]:

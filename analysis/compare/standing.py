@@ -37,13 +37,12 @@ class Rank(StrEnum):
     """How a setting stands to the best of its group."""
 
     BEST = "best"
-    ALIKE = "alike"
+    TIED = "tied"
     """Not worse than the best by as much as the margin; tests against all bests are judged together (Holm)."""
     UNDECIDED = "undecided"
-    """No significant difference, and one beyond the margin is not excluded."""
+    """No significant difference, and one beyond the margin is not excluded; or no test can be made."""
     WORSE = "worse"
-    UNKNOWN = "unknown"
-    """No test can be made."""
+    """Significantly behind the best, all pairs judged together (Holm)."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,6 @@ class SettingGroup:
     """With the task where there are several; empty where there is one group."""
     rows: tuple[SettingRow, ...]
     ranked: bool = False
-
-    @property
-    def tied(self) -> tuple[SettingRow, ...]:
-        """Those that do not differ significantly from the best."""
-        return tuple(row for row in self.rows if row.rank in (Rank.ALIKE, Rank.UNDECIDED))
 
 
 @dataclass(frozen=True)
@@ -224,7 +218,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         for each, of_runs, of_seeds in zip(unjudged, here, seeds, strict=True)
     }
     differ = dict(zip(pairs, seeds if by_seeds else here, strict=True))
-    alike = _alike(metric, [contrasts[pair] for pair in _against_best(blocks)], noise, by_seeds=by_seeds)
+    tied = _tied(metric, [contrasts[pair] for pair in _against_best(blocks)], noise, by_seeds=by_seeds)
     limits = {
         task: possible(metric, [settings[p] for p in places], np.concatenate([[], *(values[p] for p in places)]))
         for task, places in of_task.items()
@@ -235,7 +229,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         for place in order
     }
     groups = [
-        SettingGroup(name if len(blocks) > 1 else "", tuple(_ranked(block, rows, differ, alike)), ranked=True)
+        SettingGroup(name if len(blocks) > 1 else "", tuple(_ranked(block, rows, differ, tied)), ranked=True)
         for name, block in blocks.items()
     ]
     groups.sort(key=lambda group: -min(contrasts[group.rows[0].place, group.rows[1].place].over_seeds.seeds))
@@ -299,7 +293,7 @@ def _judged(p_values: Sequence[float]) -> list[bool | None]:
     return [rejected if isfinite(p_value) else None for p_value, rejected in zip(p_values, holm(p_values), strict=True)]
 
 
-def _alike(metric: str, contrasts: Sequence[Contrast], noise: Sequence[Noise], *, by_seeds: bool) -> set[int]:
+def _tied(metric: str, contrasts: Sequence[Contrast], noise: Sequence[Noise], *, by_seeds: bool) -> set[int]:
     """Places of the settings that are not worse than the best of their group by as much as the margin."""
     p_values = []
     for each in contrasts:
@@ -318,17 +312,18 @@ def _row(
 
 
 def _ranked(
-    block: Sequence[int], rows: Mapping[int, SettingRow], differ: Mapping[Pair, bool | None], alike: set[int]
+    block: Sequence[int], rows: Mapping[int, SettingRow], differ: Mapping[Pair, bool | None], tied: set[int]
 ) -> Iterator[SettingRow]:
     """The rows of a group with their ranks and letters."""
     tested = [pair for pair in combinations(block, 2) if differ[pair] is not None]
     letters = letters_of(block, [pair for pair in tested if differ[pair]]) if tested else {}
     for place in block:
-        differs = differ.get((block[0], place))
-        rank = Rank.BEST if place == block[0] else Rank.UNKNOWN if differs is None else Rank.WORSE
-        if differs is False:
-            rank = Rank.ALIKE if place in alike else Rank.UNDECIDED
-        yield replace(rows[place], rank=rank if tested else Rank.UNKNOWN, letters=letters.get(place, ""))
+        differs, rank = differ.get((block[0], place)), Rank.UNDECIDED
+        if tested and place == block[0]:
+            rank = Rank.BEST
+        elif differs is not None:
+            rank = Rank.WORSE if differs else Rank.TIED if place in tied else Rank.UNDECIDED
+        yield replace(rows[place], rank=rank, letters=letters.get(place, ""))
 
 
 def letters_of(order: Sequence[int], apart: Sequence[Pair]) -> Mapping[int, str]:

@@ -102,7 +102,7 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     said = sentences(page).replace("\\", "")
     assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce (" in said
     assert "may change this order" not in said  # four are enough
-    assert "Bars: 95% over seeds (t)." in said
+    assert "Worse: behind the best (95% over seeds (t))." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
     assert "mean of 3 values, steps 5–7" in said
 
@@ -383,7 +383,7 @@ def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":
     return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"])
 
 
-@pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])
+def test_a_setti@pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])
 def test_of_more_settings_than_colours_those_that_may_be_the_best_are_in_colour(leading: int, coloured: int) -> None:
     """A few are at least; where there is a colour for each setting, each has one."""
 

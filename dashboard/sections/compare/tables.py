@@ -9,7 +9,7 @@ from ratioscope.analysis.compare import (
     Standing,
     component_differences,
     differences,
-    margin_words,
+    letter_words,
     rank_words,
 )
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
@@ -49,10 +49,10 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         against: of settings by their places those that they are held against; None: the best of their group.
     """
     metric, found, called = comparison.measure.metric, comparison.standing, rank_words(comparison.standing)
+    best_of = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
     named = against is not None and len(set(against.values())) > 1
     minus = "the setting in brackets" if named else "the best of the same schedule"
-    if against is None:
-        against = {row.place: group.rows[0].place for group in found.ranked for row in group.rows[1:]}
+    against = best_of if against is None else {at: other for at, other in against.items() if at not in found.without}
     if len(others := set(against.values())) == 1:
         minus = comparison.labels[others.pop()]
     several = any(len(row.seeds) > 1 for row in found.rows)
@@ -60,15 +60,14 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         "Task": "",
         "Setting": "",
         "Schedule": "",
-        "To the best": "All pairs judged together (Holm). Not significant: also a difference of "
-        f"{margin_words(metric)} is possible.",
-        "Group": "Settings of one schedule that share a letter do not differ significantly; all pairs judged together.",
+        "To the best": comparison.words.terms,
+        "Group": letter_words(metric),
         "Seeds": "Seeds with a value.",
         ("Mean" if several else "End"): "Over the seeds." if several else "",
         "95%": comparison.words.basis,
         "Difference": f"End minus that of {minus}.",
         "95% of it": "This pair by itself; over seeds paired where both share seeds.",
-        "Significant": "All pairs are judged together (Holm); settings of different schedules are not.",
+        "To the baseline": "All pairs are judged together (Holm); settings of different schedules are not.",
         "IQM": "Mean of the middle half of the seeds, from 4 seeds on.",
         "Band of the IQM": "Bootstrap.",
     }
@@ -80,10 +79,10 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
         if row.place in against:
             contrast = found.contrast(row.place, against[row.place])
             difference, differs = found.deciding(contrast)
-            significant = {None: "unknown", False: "no", True: _way(found, difference.value)}[differs]
+            stands = {None: "not judged", False: "neither", True: _way(found, difference.value)}[differs]
             name = f" ({contrast.names[1]})" if named else ""
             held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
-                    pair.between(metric, *difference.interval), significant)  # fmt: skip
+                    pair.between(metric, *difference.interval), stands)  # fmt: skip
         rows.append(
             (found.tasks[row.place], setting.variant, setting.schedule, called.get(row.place, ""),
              row.letters, str(len(row.seeds)), metric_value(metric, row.value, *row.interval),
@@ -92,7 +91,7 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
     # Two settings have no groups, and what the best is held against is said by its rank.
     silent = {"Group"} if max((len(group.rows) for group in found.ranked), default=0) < 3 else set()
     silent |= {"Schedule"} if len({row[2] for row in rows}) == 1 and len(rows) > 1 else set()
-    silent |= {"Significant"} if all(row[-3] in ("", "no") or row[3] == row[-3] for row in rows) else set()
+    silent |= {"To the baseline"} if against.items() <= best_of.items() else set()
     kept = [place for place, head in enumerate(explained) if head not in silent and any(row[place] for row in rows)]
     heads = tuple(head for place, head in enumerate(explained) if place in kept)
     shown = tuple(tuple(row[place] or "–" for place in kept) for row in rows)
@@ -102,9 +101,9 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
 
 
 def _way(found: Standing, value: float) -> str:
-    """Better or worse over seeds, for a metric that has a better way; of too few seeds higher or lower."""
+    """Better or worse, for a metric that has a better way."""
     better = CATALOGUE[found.metric].better
-    if better not in ("higher", "lower") or not found.by_seeds:
+    if not better:
         return "higher" if value > 0 else "lower"
     return "better" if (value > 0) == (better == "higher") else "worse"
 

@@ -54,12 +54,12 @@ $\overline{d} \pm t_{0.975}\, s_d / \sqrt{n}$ over the $n$ shared seeds, else We
 evaluation knows nothing of this.
 
 **Several settings**: all pairs are judged together, so that the chance of a single false difference stays within
-5% (Holm 1979). Over seeds, where every setting has three or more: then a setting can be *worse*. Else by the
-evaluation prompts of these runs, where besides the interval of the pair, with its swing, has to leave out 0: then it is
-*lower in these runs*, and other seeds may say otherwise. Settings that share a letter do not differ significantly.
-*Within 5 points* (of a metric that is no share, 10%) is a setting of which a one-sided test excludes that it is worse
-than the best by more; these tests are corrected together, too (Holm). *Not significant* are the others. The best is
-*tied* with both. Bars hold for each setting by itself and are not corrected.
+5% (Holm 1979). Over seeds, where every setting has three or more; else by the evaluation prompts of these runs, where
+besides the interval of the pair, with its swing, has to leave out 0, and other seeds may say otherwise. *Worse* is a
+setting that differs from the best; of settings that share a letter none differs from another. *Tied* is one of which a
+one-sided test excludes that it is behind the best by more than 5 points (of a metric that is no share, 10%); these
+tests are corrected together, too (Holm). *Undecided* are the others. Bars hold for each setting by itself and are not
+corrected.
 
 **Collapsed** is a setting of which a run fell below its best by the share that is named, and by more than noise, and
 did not come back: the rule of the finding, over the whole run.
@@ -120,7 +120,7 @@ def _dots(comparison: Comparison, look: Look) -> None:
     """Where each setting ends; of many the best, and all of them on demand."""
     if not comparison.standing.rows:
         return
-    draw(dots(comparison, look), caption="below")
+    draw(dots(comparison, look))
     if more := left_out(comparison):
         with fold("all", f"{more} more settings") as door:
             if door.open:
@@ -152,7 +152,7 @@ def _numbers(comparison: Comparison, look: Look) -> None:
 
 
 def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
-    """Who leads, and once what so few seeds cannot tell.
+    """Who leads; once what so few seeds cannot tell, and what the words are.
 
     Args:
         more_seeds: runs that differ from the chosen ones in their seed alone.
@@ -166,14 +166,14 @@ def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if caveat:
             st.markdown(escape(caveat), width="content")
-        if told := " ".join(filter(None, (words.collapsed, comparison.instead))):
-            st.caption(escape(told), width="content")
         if more_seeds:
             ids = [run_id for run_id in state.chosen_ids() if run_id not in more_seeds]
             st.button(
                 f"Add {_seeds(len(more_seeds))}", key="more-seeds", icon=":material/add:",
                 on_click=state.choose, args=([*ids, *more_seeds][:MOST_RUNS],), type="tertiary",
             )  # fmt: skip
+    if told := " ".join(filter(None, (words.terms, words.collapsed, comparison.instead))):
+        st.caption(escape(told))
 
 
 def _seeds(number: int) -> str:

@@ -7,16 +7,18 @@ import pytest
 from scipy import stats
 
 from ratioscope.analysis.compare import (
+    Member,
     Rank,
     Setting,
     Standing,
     StandingWords,
+    grouped_settings,
     rank_words,
     short_names,
     standing,
     standing_words,
 )
-from tests.making.members import setting
+from tests.making.members import member, setting
 
 TASK = {"evaluation_prompts": 400}
 WORDS = 25
@@ -35,12 +37,13 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     groups = _of({"a": [0.52], "b": [0.50], "c": [0.30], "d": [0.28], "e": [0.10]})
     found, told = _told(groups)
     assert told.sentences == (
-        "Best: a (52%, 1 seed), no significant difference to b (50%).",
-        "Lower in these runs: c, d and e.",
-    )
+        "Best: a (52%, 1 seed).", "Undecided: b (50%).", "Worse: c, d and e.",
+    )  # fmt: skip
     assert told.caveat == "One seed each: others may change this order; run at least 3."
-    assert rank_words(found) == {0: "highest", 1: "within noise", 2: "lower", 3: "lower", 4: "lower"}
-    assert not found.by_seeds and "400 evaluation prompts" in told.basis
+    assert rank_words(found) == {0: "best", 1: "undecided", 2: "worse", 3: "worse", 4: "worse"}
+    assert not found.by_seeds and told.basis == "95% by 400 evaluation prompts, not seeds"
+    terms = "Tied: within 5 points of the best; worse: behind it; undecided: either"
+    assert told.terms == f"{terms} ({told.basis})."
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
     assert [row.letters for row in found.rows] == ["a", "a", "b", "b", "c"]
@@ -50,11 +53,11 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
     assert found.by_seeds and not told.caveat
-    assert told.sentences == ("Best: a (51%, 3 seeds), tied within 5 points with c (51%).", "Worse: b (41%).")
+    assert told.sentences == ("Best: a (51%, 3 seeds), tied with c (51%).", "Worse: b (41%).")
     wide = near | {"d (epsilon 0.6)": [0.30, 0.66, 0.50]}
     _, told_apart = _told(_of(wide))
     assert told_apart.sentences == (
-        "Best: a (51%, 3 seeds), tied within 5 points with c (51%).",
+        "Best: a (51%, 3 seeds), tied with c (51%).",
         "Undecided: d (epsilon 0.6), 49%.",
         "Worse: b (41%).",
     )
@@ -62,19 +65,19 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat == "2–3 seeds each: others may change this order; run at least 3."
+    assert told.caveat == "Fewer than 3 seeds in some: others may change this order."
 
 
-def test_what_is_not_tested_is_never_called_alike() -> None:
+def test_what_is_not_tested_is_never_called_tied() -> None:
     silent, known = _of({"a": [0.5]}, task={}), _of({"b": [0.49], "c": [0.1]})
-    assert _told([*silent, *known])[1].sentences == ("Best: a (50%, 1 seed).", "Cannot tell: b and c.")
+    assert _told([*silent, *known])[1].sentences == ("Best: a (50%, 1 seed).", "Undecided: b and c.")
     found, nobody = _told(_of({"a": [0.5], "b": [0.1]}, task={}))
-    assert nobody.sentences[1].startswith("Cannot tell whether the settings differ: a-seed0 does not say on how many")
-    assert not any(row.letters or row.rank is not Rank.UNKNOWN for row in found.rows)
+    assert nobody.sentences[1].startswith("Undecided whether the settings differ: a-seed0 does not say on how many")
+    assert not any(row.letters or row.rank is not Rank.UNDECIDED for row in found.rows) and not nobody.terms
 
 
 @pytest.mark.parametrize(("metric", "seeds"), [("eval_accuracy", 1), ("eval_accuracy", 4), ("s_k", 4)])
-def test_settings_that_are_worse_by_the_margin_are_rarely_called_alike(metric: str, seeds: int) -> None:
+def test_settings_that_are_worse_by_the_margin_are_rarely_called_tied(metric: str, seeds: int) -> None:
     """By simulation: in at most one of twenty comparisons of five settings, four of them worse by just the margin."""
     rng, wrong, found = np.random.default_rng(seeds), 0, 0
     times, prompts, lower = 40, 2_000, metric == "s_k"
@@ -86,8 +89,8 @@ def test_settings_that_are_worse_by_the_margin_are_rarely_called_alike(metric: s
             for place in range(6)
         ]
         ranks = {row.name: row.rank for row in standing(groups, metric).rows}
-        wrong += Rank.ALIKE in (ranks[str(place)] for place in range(1, 5))
-        found += {ranks["0"], ranks["5"]} <= {Rank.BEST, Rank.ALIKE}
+        wrong += Rank.TIED in (ranks[str(place)] for place in range(1, 5))
+        found += {ranks["0"], ranks["5"]} <= {Rank.BEST, Rank.TIED}
     assert wrong <= stats.binom.ppf(0.999, times, 0.05)
     assert found > times / 2
 
@@ -99,15 +102,15 @@ def test_each_schedule_has_its_best_and_what_has_no_rival_comes_last() -> None:
     ]  # fmt: skip
     found, told = _told(groups)
     assert told.sentences == (
-        "Best under sync_interval = 20: a (50%); lower: b (10%).", "Best offline: b (60%); lower: a (20%).",
+        "Best under sync_interval = 20: a (50%); worse: b (10%).", "Best offline: b (60%); worse: a (20%).",
     )  # fmt: skip
     assert [group.schedule for group in found.groups[:2]] == ["sync_interval = 20", "offline"]
-    assert rank_words(found) == {0: "best", 1: "lower", 2: "lower", 3: "best"}
+    assert rank_words(found) == {0: "best", 1: "worse", 2: "worse", 3: "best"}
     more = _told([*groups, *_of({"a": [0.5], "b": [0.5]}, "sync_offset = 3")])[1]
     assert more.sentences == (
-        "Best under sync_interval = 20: a (50%), 40 points ahead.",
-        "Best offline: b (60%), 40 points ahead.",
-        "No clear winner under sync_offset = 3: a (50%), b within noise.",
+        "Best under sync_interval = 20: a (50%); worse: b (10%).",
+        "Best offline: b (60%); worse: a (20%).",
+        "Best under sync_offset = 3: a (50%); undecided: b (50%).",
     )  # fmt: skip
     many = _told([*groups, *(each for n in (3, 4, 5) for each in _of({"a": [0.5], "b": [0.5]}, f"sync_offset = {n}"))])[
         1
@@ -127,7 +130,7 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
     for groups in (_of(ends), [*_of(ends, "sync_interval = 20, mixture of 4 versions"), *_of(ends, "offline")]):
         found, told = _told(groups)
         assert len(found.rows) == len(groups)
-        for sentence in (*told.sentences, told.collapsed, told.caveat):
+        for sentence in (*told.sentences, told.terms, told.collapsed, told.caveat):
             assert len(sentence.split()) <= WORDS, sentence
         for row in found.rows:
             low, high = row.interval
@@ -138,6 +141,42 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
 def test_of_a_metric_without_a_better_way_the_highest_is_named() -> None:
     groups = [setting("a", [1.0, 1.1, 1.2], metric="entropy"), setting("b", [9.0, 9.1, 9.3], metric="entropy")]
     assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a (1.1).")
+    assert _told(groups, "entropy")[1].terms == "Lower: behind the highest (95% over seeds (t))."
+
+
+def test_what_else_differs_between_rivals_is_said_with_the_best() -> None:
+    """It stood below the charts alone, where a reader of the ranking does not look."""
+
+    def at(name: str, rate: str, **more: object) -> Member:
+        return member([0.5] * 8, algorithm=name, optimiser={"lr": rate}, task=TASK, **more)
+
+    alike = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2", schedule={"sync_interval": 4})])
+    assert "Besides" not in _told(alike)[1].caveat  # which has no rival
+    rivals = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2")])
+    assert _told(rivals)[1].caveat.endswith(" Besides, lr (1 unless named) differs.")
+    sampled = [at("a", "1", sampler={"top_p": 1.0}), at("b", "2", sampler={"top_p": 0.9})]
+    assert _told(grouped_settings(sampled))[1].caveat.endswith(" Besides, top_p and lr differ.")
+    older = grouped_settings([at("a", "1", sampler={"top_p": 1.0}), at("b", "1")])
+    assert "Besides" not in _told(older)[1].caveat
+
+
+@pytest.mark.parametrize(("starts", "said"), [((0.42, 0.49), True), ((0.42, 0.45), False), ((0.42, 0.42), False)])
+def test_settings_that_begin_further_apart_than_their_seeds_are_pointed_out(
+    starts: tuple[float, float], said: bool
+) -> None:
+    """Readers of curves that began at 42% and 49% were left to wonder."""
+    groups = [
+        Setting(name, name, "on-policy", tuple(
+            member([start + 0.01 * seed, *[0.9 - 0.1 * seed] * 8], seed, algorithm=name, task=TASK) for seed in seeds
+        ))
+        for name, start, seeds in zip("ab", starts, ((0, 1), (0,)), strict=True)
+    ]  # fmt: skip
+    (*_, last) = ("", *_told(groups)[1].remarks)
+    told = "First values lie further apart between settings (42% to 49%) than between seeds (at most 1.0 points)."
+    assert (last == told) == said and (last == "") != said
+    assert "First values" not in " ".join(
+        _told([replace(each, members=each.members[:1]) for each in groups])[1].remarks
+    )
 
 
 def test_names_are_what_differs() -> None:

@@ -253,12 +253,12 @@ def test_one_seed_of_each_says_whether_the_runs_differ_and_nothing_of_other_seed
     one, other = (setting(name, [end], task=TASK) for name, end in (("a", 0.47), ("b", 0.23)))
     contrast = minus(one, other)
     assert (contrast.differs_over_seeds, contrast.differs_here) == (None, True)
-    assert with_other_seeds(contrast).startswith("Whether other seeds would repeat it is unknown: there is one seed")
+    assert with_other_seeds(contrast).startswith("Whether other seeds would repeat it is undecided: there is one seed")
     alike = in_these_runs(minus(one, setting("b", [0.46], task=TASK)))
-    assert alike.startswith("a and b: no significant difference in these runs: 47% against 46%, 1.0 points [")
+    assert alike.startswith("Of a and b neither is worse in these runs: 47% against 46%, 1.0 points [")
     silent = minus(one, setting("b", [0.23]))
     assert silent.differs_here is None
-    assert "is unknown: b-seed0 does not say on how many prompts it evaluates" in in_these_runs(silent)
+    assert "which is worse is undecided: b-seed0 does not say on how many prompts it evaluates" in in_these_runs(silent)
 
 
 def test_from_four_seeds_on_there_is_a_probability_with_its_interval() -> None:

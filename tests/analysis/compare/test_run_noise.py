@@ -120,7 +120,7 @@ def test_a_swinging_run_is_lower_than_a_steady_one_and_equal_ones_that_swing_are
     near = [0.9, 0.92, 0.88, 0.86, 0.9]
     found = standing(of([[0.5] * 10 + each for each in (steady, near, near, near, swinging)]), "eval_accuracy")
     assert [row.rank for row in found.rows] == [Rank.BEST, *[Rank.UNDECIDED] * 3, Rank.WORSE]
-    assert standing_words(found).sentences[-1] == "Lower in these runs: e (57%)."
+    assert standing_words(found).sentences[-1] == "Worse: e (57%)."
     wrong = 0
     for _ in range(40):
         truths = np.clip(rng.normal(0.6, 0.05, (5, 15)), 0, 1)

@@ -216,10 +216,13 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
 
 def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Report) -> None:
     sentences = [sentence for _, sentence in pair.verdict]
-    assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Lower in these runs: reinforce (8.2%)."]
-    fallen = "Collapsed (lost 25% or more of its best): reinforce 49% → 8.2%, low since step 15. One seed each"
-    assert sentences[2].startswith(fallen)
-    assert len(sentences) == 3
+    assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Worse: reinforce (8.2%)."]
+    assert sentences[2].startswith("One seed each")
+    assert sentences[3].startswith(
+        "Worse: behind the best (95% by 512 evaluation prompts, not seeds). Collapsed (lost 25%"
+    )
+    assert sentences[3].endswith("+ of its best): reinforce 49% → 8.2%, low since step 15.")
+    assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
     dots = next(pair.charts)
     assert dots.key == "dots" and pair.sections[0].blocks[0] == dots
