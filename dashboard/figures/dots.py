@@ -32,7 +32,8 @@ def dot_plot(
     colours: Mapping[int, str] = MappingProxyType({}),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds as circles, mean and interval; a line at the best of each group.
+    """A row a setting, best first: seeds, mean and interval, or a mark of its own for the only seed; a line at the
+    best of each group.
 
     Args:
         called: how settings stand to that best, by their places (`rank_words`); said in each row.
@@ -65,7 +66,7 @@ def dot_plot(
     }
     fig.add_annotation(
         x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places]),
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], called),
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), LONGEST_NAME), range=[len(named) - 0.4, -0.6],
@@ -106,10 +107,12 @@ def dot_plot(
     return fig
 
 
-def _marks(rows: Sequence[SettingRow]) -> str:
+def _marks(rows: Sequence[SettingRow], called: Mapping[int, str]) -> str:
     """What is drawn, mark by mark."""
-    told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else ["● end"]
+    told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
+    told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
     told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
+    told += [f"┆ {base.plotly_text(called[row.place])}" for row in rows if row.rank is Rank.BEST and called][:1]
     return "&nbsp;&nbsp; ".join(told)
 
 
@@ -153,16 +156,21 @@ def _add_rows(
         text=[base.plotly_text(str(name)) for _, name, _ in seeds],
         hovertemplate="%{text}: %{x:" + hover_number(metric) + "}<extra></extra>",
     )  # fmt: skip
-    told = [_lines(made.get(row.place, ())) for _, row in places]
-    deepest = max(map(len, told), default=0)
-    fig.add_scatter(
-        x=np.array([row.value for _, row in places], np.float32), y=np.array([at for at, _ in places], np.float32),
-        mode="markers", marker={"symbol": "circle", "size": 9, "color": colour},
-        text=[base.plotly_text(_in_a_line(row, metric)) for _, row in places],
-        customdata=[[*lines, *[""] * (deepest - len(lines))] for lines in told],
-        hovertemplate="<br>".join(["%{text}", *[f"%{{customdata[{line}]}}" for line in range(deepest)]])
-        + "<extra></extra>",
-    )  # fmt: skip
+    alone = [each for each in places if len(each[1].seeds) == 1]
+    for symbol, drawn in (("circle", [each for each in places if each not in alone]), ("diamond-open", alone)):
+        if not drawn:
+            continue
+        told = [_lines(made.get(row.place, ())) for _, row in drawn]
+        mark = {"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}}
+        deepest = max(map(len, told), default=0)
+        fig.add_scatter(
+            x=np.array([row.value for _, row in drawn], np.float32), y=np.array([at for at, _ in drawn], np.float32),
+            mode="markers", marker=mark,
+            text=[base.plotly_text(_in_a_line(row, metric)) for _, row in drawn],
+            customdata=[[*lines, *[""] * (deepest - len(lines))] for lines in told],
+            hovertemplate="<br>".join(["%{text}", *[f"%{{customdata[{line}]}}" for line in range(deepest)]])
+            + "<extra></extra>",
+        )  # fmt: skip
 
 
 def _lines(parts: Sequence[str]) -> list[str]:

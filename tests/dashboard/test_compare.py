@@ -1,6 +1,7 @@
 """Compare: seeds as one line, panels by any key, what leads and whether that is chance; every state of a choice."""
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import MOST_COLOURED, looks
+from ratioscope.dashboard.sections.compare.dots import dots
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
 from tests.dashboard.conftest import SCHEDULE, make_steps
 from tests.making.members import setting
@@ -383,7 +385,18 @@ def _numbers(array: dict[str, str]) -> "np.ndarray[Any, Any]":
     return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"])
 
 
-def test_a_setti@pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])
+def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
+    """It looked like the mean of several."""
+    made = [setting(name, ends, task={"evaluation_prompts": 400}) for name, ends in (("a", [0.9, 0.8]), ("b", [0.5]))]
+    figure = json.loads(dots(Comparison(made, ComparedMeasure("eval_accuracy"))).figure)
+    marks = {trace["marker"]["symbol"]: _numbers(trace["y"]).tolist() for trace in figure["data"] if "marker" in trace
+             if "bdata" in trace["y"]}  # fmt: skip
+    assert (marks["circle"], marks["diamond-open"]) == ([0], [1])
+    key = figure["layout"]["annotations"][0]["text"].replace("&nbsp;", "")
+    assert key == "● mean ○ seed ◇ only seed ━ 95% ┆ best"
+
+
+@pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])
 def test_of_more_settings_than_colours_those_that_may_be_the_best_are_in_colour(leading: int, coloured: int) -> None:
     """A few are at least; where there is a colour for each setting, each has one."""
 

@@ -16,7 +16,7 @@ _USUAL = Look()
 
 
 def dots(comparison: Comparison, look: Look = _USUAL, *, most: int = figures.MOST_ROWS, key: str = "dots") -> Chart:
-    """The settings at the end of their runs, with what the marks are.
+    """The settings at the end of their runs.
 
     Args:
         look: of the curves, whose colours the settings have here, too.
@@ -26,9 +26,8 @@ def dots(comparison: Comparison, look: Look = _USUAL, *, most: int = figures.MOS
     colours = {place: style.colour for place, style in looks(comparison, look).items()}
     called, made = rank_words(found), _made(comparison)
     draw = partial(figures.dot_plot, found.groups, metric, called=called, made=made, colours=colours, most=most)
-    return chart(
-        comparison.mode, key, comparison.words.measure, draw, _marks(comparison), _numbers(comparison), (metric,)
-    )
+    said = f"Bars: {comparison.words.basis}." if comparison.words.basis else ""
+    return chart(comparison.mode, key, comparison.words.measure, draw, said, _numbers(comparison), (metric,))
 
 
 def _made(comparison: Comparison) -> dict[int, list[str]]:
@@ -44,15 +43,6 @@ def left_out(comparison: Comparison, most: int = figures.MOST_ROWS) -> int:
     """How many settings the plot leaves out."""
     found = comparison.standing
     return len(found.rows) - sum(map(len, figures.rows_drawn(found.groups, most)))
-
-
-def _marks(comparison: Comparison) -> str:
-    """What bars and words are."""
-    found, words = comparison.standing, comparison.words
-    told = [f"Bars: {words.basis}."] if words.basis else []
-    if any(row.rank is not None for row in found.rows):
-        told.append(f"Dashed: the best{' of the schedule' if len(found.ranked) > 1 else ''}.")
-    return " ".join(told)
 
 
 def _numbers(comparison: Comparison) -> pd.DataFrame:
