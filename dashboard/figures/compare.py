@@ -16,7 +16,7 @@ from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.cut_names import LONGEST_NAME, cut_apart
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles
 from ratioscope.dashboard.figures.series import AXIS_ROUNDING
-from ratioscope.dashboard.formats import hover_number, is_share
+from ratioscope.dashboard.formats import hover_number, is_share, metric_value
 from ratioscope.dashboard.theme import Mode
 
 MOST_IN_A_ROW = 4
@@ -105,6 +105,7 @@ def panel(
     for line in sorted(shown, key=lambda line: not line.quiet):  # grey ones lie below
         _add(fig, line, metric, across.unit, mode, seeds=seeds)
     _add_infinite(fig, shown, across.unit, y[1], mode)
+    _add_beyond(fig, shown, metric, x, y, mode)
     _finish(fig, metric, by, logarithmic=logarithmic)
     fig.update_layout(
         showlegend=False,
@@ -239,9 +240,12 @@ def extent_of(shown: Sequence[CurveLine]) -> Ends:
 def value_range(
     shown: Sequence[CurveLine], x: Ends = (None, None), *, seeds: bool = False, logarithmic: bool = False
 ) -> Ends:
-    """Both ends of a y axis on which all these lines fit inside x; (None, None) where there is nothing to fit."""
+    """Both ends of a y axis on which these lines fit inside x; (None, None) where there is nothing to fit.
+
+    Grey lines may leave it: those in colour are told apart where they lie close to each other.
+    """
     found = []
-    for line in shown:
+    for line in [line for line in shown if not line.quiet] or shown:
         curve = line.curve
         frames = [curve.frame[["value", "low", "high"]], curve.raw.to_frame(), *([curve.seeds] if seeds else [])]
         for frame in frames:
@@ -341,6 +345,22 @@ def _add_infinite(fig: go.Figure, shown: Sequence[CurveLine], unit: float, top: 
         name=f"infinite in {len(places)} places", mode="markers", cliponaxis=False, showlegend=True,
         marker={"symbol": "triangle-up", "size": 8, "color": mode.severity[max(mode.severity)]}, hoverinfo="name",
     )  # fmt: skip
+
+
+def _add_beyond(fig: go.Figure, shown: Sequence[CurveLine], metric: str, x: Ends, y: Ends, mode: Mode) -> None:
+    """At the lower and the upper edge how many grey lines leave it, and how far (`value_range`)."""
+    if y[0] is None or y[1] is None:
+        return
+    inside = [_finite(line.curve.frame.loc[slice(*x), "value"]) for line in shown if line.quiet]
+    for sign, edge, at, arrow in ((-1, y[0], 0, "↓"), (1, y[1], 1, "↑")):
+        far = [sign * furthest for each in inside if len(each) and (furthest := (sign * each).max()) > sign * edge]
+        if far:
+            lines = f"{len(far)} line{'s' * (len(far) > 1)}"
+            fig.add_annotation(
+                x=1, xref="paper", xanchor="right", xshift=-4, y=at, yref="paper", yanchor=("bottom", "top")[at],
+                text=f"{arrow} {lines}, to {metric_value(metric, sign * max(sign * end for end in far))}",
+                font={"size": 11, "color": mode.muted}, showarrow=False,
+            )  # fmt: skip
 
 
 def _finish(fig: go.Figure, metric: str, by: Axis, *, logarithmic: bool) -> None:

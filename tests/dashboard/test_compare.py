@@ -22,7 +22,7 @@ from ratioscope.dashboard.formats import metric_label
 from ratioscope.dashboard.report.build import comparison_report
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
-from ratioscope.dashboard.sections.compare.curves import MOST_COLOURED, looks
+from ratioscope.dashboard.sections.compare.curves import MOST_COLOURED, legend, looks, panels
 from ratioscope.dashboard.sections.compare.dots import dots
 from ratioscope.dashboard.sections.model import Chart, Paragraph, Table, cell_text
 from tests.dashboard.conftest import SCHEDULE, make_steps
@@ -394,6 +394,21 @@ def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
     assert (marks["circle"], marks["diamond-open"]) == ([0], [1])
     key = figure["layout"]["annotations"][0]["text"].replace("&nbsp;", "")
     assert key == "● mean ○ seed ◇ only seed ━ 95% ┆ best"
+
+
+def test_the_axis_fits_the_lines_in_colour_and_says_how_far_grey_ones_leave_it() -> None:
+    """Of twenty runs the best lay in a tenth of the height."""
+    ends = [0.9, 0.89, 0.88, *np.linspace(0.1, 0.7, MOST_COLOURED)]
+    made = [setting(f"algorithm {at}", [end, end], task={"evaluation_prompts": 9000}) for at, end in enumerate(ends)]
+    compared = Comparison(made, ComparedMeasure("eval_accuracy"))
+    (chart,) = panels(compared, Look())
+    layout = json.loads(chart.figure)["layout"]
+    low, high = layout["yaxis"]["range"]
+    assert 0.87 < low < 0.88 and 0.9 < high < 0.91
+    assert [each["text"] for each in layout["annotations"] if "line" in each["text"]] == [
+        f"↓ {MOST_COLOURED} lines, to 10.0%"
+    ]
+    assert f"Grey: {MOST_COLOURED} more, which may leave the axis." in legend(compared, Look())
 
 
 @pytest.mark.parametrize(("leading", "coloured"), [(4, 4), (1, 3)])

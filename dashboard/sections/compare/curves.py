@@ -47,6 +47,8 @@ def legend(comparison: Comparison, look: Look) -> str:
     drawn = [
         (attribute(line.curve.setting, look.facet), line.style) for line in lines(comparison, look) if not line.quiet
     ]
+    if quiet := len({line.name for line in lines(comparison, look) if line.quiet}):
+        said.append(f"Grey: {quiet} more, which may leave the axis.")
     if len(set(drawn)) < len(drawn):
         said.append("Lines that look the same differ in something that colour, dash and panel do not show.")
     return " ".join(said)

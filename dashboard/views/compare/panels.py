@@ -52,10 +52,9 @@ def panels(comparison: Comparison, look: Look) -> None:
     if not curves.names_at_ends(comparison, look):
         _key(drawn)
     infinite = sum(len(curve.infinite) for curve in comparison.curves)
-    quiet = len({line.name for line in drawn if line.quiet})
     told = [
         curves.legend(comparison, look),
-        f"Grey: {quiet} more; touch a line for its name." if quiet else "",
+        "Touch a grey line for its name." if any(line.quiet for line in drawn) else "",
         f"Triangles: infinite values, at {infinite} points." if infinite else "",
         "Drag over a panel to select steps." if measure.by == "step" else "Drag over a panel to zoom.",
     ]
