@@ -50,11 +50,6 @@ def resamples(sizes: tuple[int, ...]) -> Array:
     return np.concatenate(drawn, axis=1).astype(float)
 
 
-def can_resample(seeds: int) -> bool:
-    """Whether there are seeds enough for a bootstrap."""
-    return seeds >= FEWEST_RESAMPLED
-
-
 def aggregate(frame: pd.DataFrame, statistic: StatisticName = "mean", *, band: bool = True) -> pd.DataFrame:
     """One statistic over the columns of a frame, row by row, with a pointwise 95 % band.
 
@@ -88,7 +83,7 @@ def _with_band(values: Array, statistic: Statistic, *, band: bool) -> Array:
     with np.errstate(invalid="ignore"):  # infinities of both signs; a trimmed one has no say
         value = np.where(weight > 0, weight * ordered, 0).sum(axis=1)
     low, high = np.full((2, len(values)), np.nan)
-    if band and can_resample(seeds):
+    if band and seeds >= FEWEST_RESAMPLED:
         finite = np.flatnonzero(np.isfinite(values).all(axis=1))
         # Drawing seeds or drawing ranks is the same: one set of weights does for all rows.
         weights = statistic(resamples((seeds,)))

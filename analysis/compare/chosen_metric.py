@@ -37,8 +37,8 @@ def chosen_metric(settings: Sequence[Setting], asked: str | None = None) -> Chos
         return Chosen(metric, "")
     who = "No run has" if not counts[wanted] else "The runs of one setting only have"
     title, other = (lowered(CATALOGUE[key].title) for key in (wanted, metric))
-    note = _reason(settings, wanted)
-    return Chosen(metric, f"{who} a value of {title}{note}: compared by {other}.")
+    reason = missing_reason(settings, wanted)
+    return Chosen(metric, f"{who} a value of {title}{reason and f' ({reason})'}: compared by {other}.")
 
 
 def _with_values(settings: Sequence[Setting], metric: str) -> int:
@@ -46,8 +46,8 @@ def _with_values(settings: Sequence[Setting], metric: str) -> int:
     return sum(any(member.summary.values[metric].notna().any() for member in each.members) for each in settings)
 
 
-def _reason(settings: Sequence[Setting], metric: str) -> str:
-    """Why the metric is missing, as the summary of the first run that says so has it."""
+def missing_reason(settings: Sequence[Setting], metric: str) -> str:
+    """Why the metric is missing, as the summary of the first run that says so has it; "" where none does."""
     notes = (member.summary.last_note(metric) for setting in settings for member in setting.members)
     note = next(filter(None, notes), None)
-    return f" ({note.text})" if note else ""
+    return note.text if note else ""

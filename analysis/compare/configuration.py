@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ratioscope.analysis.runs.store import Run
 from ratioscope.run_format.manifest import Manifest
 
 UNSET = "-"
@@ -14,13 +13,8 @@ ABSENT = frozenset({"none", "all", "equal", UNSET})
 BOUND_SIDE = re.compile(r"_(low|high|positive|negative)$")
 
 
-def configuration(run: Run) -> dict[str, Any]:
-    """What was set, flat: {"schedule.sync_interval": 20, ...}; the seed is not part of it."""
-    return configuration_of(run.manifest)
-
-
 def configuration_of(manifest: Manifest) -> dict[str, Any]:
-    """The same of a run that is only listed."""
+    """What was set, flat: {"schedule.sync_interval": 20, ...}; the seed is not part of it."""
     sections = {
         "algorithm": manifest.algorithm,
         "schedule": manifest.schedule,

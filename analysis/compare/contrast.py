@@ -16,14 +16,13 @@ from scipy.special import gammaincinv, stdtr, stdtrit
 
 from ratioscope.analysis.compare.aggregates import (
     FEWEST_RESAMPLED,
-    can_resample,
     resamples,
     t_interval,
     t_spread,
     welch_interval,
     welch_spread,
 )
-from ratioscope.analysis.compare.alignment import AlignedMetric, Axis, align
+from ratioscope.analysis.compare.alignment import Axis, align
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.possible import width
 from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, percentile_interval
@@ -119,16 +118,16 @@ def difference_over_runs(a: "pd.Series[float]", b: "pd.Series[float]", most: flo
     return Difference(x, y, value, Interval(max(low, -most), min(high, most)), paired, error, freedom)
 
 
-def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> tuple[pd.DataFrame, AlignedMetric]:
-    """A - B along the axis: difference, low, high (95 % by t, as in `Difference`) and seeds; and the aligned runs.
+def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> pd.DataFrame:
+    """A - B along the axis: difference, low, high (95 % by t, as in `Difference`) and seeds.
 
     Seeds are those of the smaller side that have a value there; rows in which a side has none are left out.
 
     Raises:
         RatioscopeError: there is no such metric.
     """
-    aligned = align([*a.members, *b.members], metric, by)
-    of_a, of_b = a.by_seed(aligned.frame), b.by_seed(aligned.frame)
+    aligned = align([*a.members, *b.members], metric, by).frame
+    of_a, of_b = a.by_seed(aligned), b.by_seed(aligned)
     shared = sorted(set(of_a.columns) & set(of_b.columns))
     if len(shared) > 1:
         with np.errstate(invalid="ignore"):
@@ -140,8 +139,8 @@ def difference_over(a: Setting, b: Setting, metric: str, by: Axis = "step") -> t
         seeds = np.minimum((~np.isnan(x)).sum(axis=1), (~np.isnan(y)).sum(axis=1))
     most = width(metric, (a, b), np.concatenate([of_a, of_b], axis=None))
     numbers = numbers[0], np.maximum(numbers[1], -most), np.minimum(numbers[2], most)
-    table = pd.DataFrame(dict(zip(("difference", "low", "high"), numbers, strict=True)), index=aligned.frame.index)
-    return table.assign(seeds=seeds)[seeds > 0], aligned
+    table = pd.DataFrame(dict(zip(("difference", "low", "high"), numbers, strict=True)), index=aligned.index)
+    return table.assign(seeds=seeds)[seeds > 0]
 
 
 def probability_of_improvement(x: Array, y: Array) -> tuple[float, Interval]:
@@ -155,7 +154,7 @@ def probability_of_improvement(x: Array, y: Array) -> tuple[float, Interval]:
         value, interval = probability_of_improvement(y, x)
         return 1 - value, Interval(1 - interval.high, 1 - interval.low)
     wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
-    if not can_resample(min(len(x), len(y))):
+    if min(len(x), len(y)) < FEWEST_RESAMPLED:
         return float(wins.mean()) if wins.size else float("nan"), NO_INTERVAL
     drawn = resamples((len(x), len(y)))
     chances = ((drawn[:, : len(x)] @ wins) * drawn[:, len(x) :]).sum(axis=1) / wins.size

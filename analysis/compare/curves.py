@@ -12,7 +12,7 @@ import pandas as pd
 
 from ratioscope.analysis.compare.aggregates import StatisticName, aggregate
 from ratioscope.analysis.compare.alignment import Axis, align
-from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys
+from ratioscope.analysis.compare.configuration import UNSET, configuration_of, differing_keys
 from ratioscope.analysis.compare.grouping import Member, Setting, check_metric
 
 NOTHING = "nothing"
@@ -106,7 +106,7 @@ def curves(
 
 def attributes(settings: Sequence[Setting]) -> list[str]:
     """By what settings can be told apart: algorithm, variant, schedule, then each key that differs."""
-    flat = [configuration(member.run) for setting in settings for member in setting.members]
+    flat = [configuration_of(member.run.manifest) for setting in settings for member in setting.members]
     return [*_NAMES, *(key for key in differing_keys(flat) if key != "algorithm.name")]
 
 
@@ -114,4 +114,4 @@ def attribute(setting: Setting, key: str) -> str:
     """What a setting has there, as text; "-" where it sets no such key, "" for `NOTHING`."""
     if key in _NAMES:
         return str(getattr(setting, key))
-    return "" if key == NOTHING else str(configuration(setting.members[0].run).get(key, UNSET))
+    return "" if key == NOTHING else str(configuration_of(setting.members[0].run.manifest).get(key, UNSET))

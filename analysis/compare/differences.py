@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from ratioscope.analysis.compare.configuration import UNSET, configuration, differing_keys, flatten_settings
+from ratioscope.analysis.compare.configuration import UNSET, configuration_of, differing_keys, flatten_settings
 from ratioscope.analysis.compare.grouping import Member, Setting
 
 
 def differences(members: Iterable[Member]) -> pd.DataFrame:
     """One row a differing key, one column a run; "-" where a run does not set it."""
-    flat = {member.run_id: configuration(member.run) for member in members}
+    flat = {member.run_id: configuration_of(member.run.manifest) for member in members}
     keys = differing_keys(flat.values())
     return pd.DataFrame(
         {run_id: [str(values.get(key, UNSET)) for key in keys] for run_id, values in flat.items()},

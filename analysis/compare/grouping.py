@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration, differing_keys
+from ratioscope.analysis.compare.configuration import ABSENT, BOUND_SIDE, UNSET, configuration_of, differing_keys
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.setup import unusual
 from ratioscope.analysis.runs.store import Run
@@ -100,7 +100,7 @@ def end_value(series: "pd.Series[float]", count: int | None = None) -> float:
 def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     """Group runs that differ in their seed only; fresh data first, as S3 figure 3 orders its columns."""
     members = list(members)
-    flat = {member.run_id: configuration(member.run) for member in members}
+    flat = {member.run_id: configuration_of(member.run.manifest) for member in members}
     different = differing_keys(flat.values())
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
@@ -121,9 +121,9 @@ def differing_besides(settings: Sequence[Setting], rivals: Iterable[Sequence[Set
     """What rivals differ in besides algorithm and schedule, "learning_rate (0.0001 unless named)": which is best is no
     question of these two alone. What a log does not state does not differ.
     """
-    usual, found = _usual([configuration(setting.members[0].run) for setting in settings]), dict[str, str]()
+    usual, found = _usual([configuration_of(setting.members[0].run.manifest) for setting in settings]), dict[str, str]()
     for each in rivals:
-        flat = [configuration(setting.members[0].run) for setting in each]
+        flat = [configuration_of(setting.members[0].run.manifest) for setting in each]
         for key in differing_keys(flat):
             values = {str(known[key]) for known in flat if key in known}
             if key.startswith(_BESIDES) and len(values) > 1:
@@ -149,7 +149,7 @@ def _telling(runs: Sequence[Run], named: Sequence[str]) -> list[str]:
     Args:
         named: keys that are named, or need no name.
     """
-    same = [configuration(run) for run in runs]
+    same = [configuration_of(run.manifest) for run in runs]
     keys = [key for key in differing_keys(same) if not key.startswith("schedule.")]
     telling = [key for key in keys if key.startswith("algorithm.parameters.")]
     told = [

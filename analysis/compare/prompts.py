@@ -6,14 +6,13 @@ from math import isfinite
 from typing import Any
 
 import pandas as pd
-from scipy.special import stdtr, stdtrit
 
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.reward_scale import reward_scale
 from ratioscope.analysis.findings.finding import Number
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import LEVEL, NO_INTERVAL, Interval, cluster_interval
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
 from ratioscope.notes import Kind, Note
 from ratioscope.run_format.schema import SEQUENCES
 
@@ -37,20 +36,6 @@ class PromptDifference:
     reason: str = ""
     steps: tuple[int | None, int | None] = (None, None)
     """First and last, both included; None: the first or last there is."""
-
-    @property
-    def where(self) -> str:
-        """The steps, in words."""
-        first, last = self.steps
-        return "in all steps" if first is None or last is None else f"in steps {first} to {last}"
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided, of the t test that the interval comes from; NaN without one."""
-        half = (self.interval.high - self.interval.low) / 2
-        if not half > 0:
-            return float("nan")
-        return float(2 * stdtr(self.prompts - 1, -abs(self.value) / half * stdtrit(self.prompts - 1, (1 + LEVEL) / 2)))
 
     def to_json(self, a: str, b: str) -> dict[str, Any]:
         """The estimate as every report has it, and what it rests on; A and B by name."""

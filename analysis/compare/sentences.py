@@ -35,7 +35,6 @@ from ratioscope.analysis.compare.wording import (
     lowered,
     margin_words,
     measured,
-    quantity,
     under,
 )
 from ratioscope.analysis.findings.fall import LEVEL_WORDS
@@ -195,7 +194,7 @@ def _seeds(count: int) -> str:
 
 
 def _value(metric: str, value: float) -> str:
-    return f"{100 * value:.0f}%" if CATALOGUE[metric].share and abs(value) >= 0.1 else quantity(value, metric)
+    return f"{100 * value:.0f}%" if CATALOGUE[metric].share and abs(value) >= 0.1 else measured(value, metric)
 
 
 def _collapsed(found: Standing) -> str:

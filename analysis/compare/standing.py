@@ -218,7 +218,8 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         for each, of_runs, of_seeds in zip(unjudged, here, seeds, strict=True)
     }
     differ = dict(zip(pairs, seeds if by_seeds else here, strict=True))
-    tied = _tied(metric, [contrasts[pair] for pair in _against_best(blocks)], noise, by_seeds=by_seeds)
+    of_best = [contrasts[block[0], other] for block in blocks.values() for other in block[1:]]
+    tied = _tied(metric, of_best, noise, by_seeds=by_seeds)
     limits = {
         task: possible(metric, [settings[p] for p in places], np.concatenate([[], *(values[p] for p in places)]))
         for task, places in of_task.items()
@@ -261,10 +262,6 @@ def _blocks(settings: Sequence[Setting], named: Sequence[str], order: Sequence[i
                 for (task, schedule), block in blocks.items()
             }
     return {}
-
-
-def _against_best(blocks: Mapping[str, Sequence[int]]) -> list[Pair]:
-    return [(block[0], other) for block in blocks.values() for other in block[1:]]
 
 
 def _contrast(

@@ -11,11 +11,6 @@ MORE_SEEDS = "run at least 3"
 """What to do about too few seeds, where there are no others to take in."""
 
 
-def quantity(value: float, metric: str) -> str:
-    """A value as a sentence quotes it: shares in percent, anything else with three digits."""
-    return percent(value) if CATALOGUE[metric].share else number(value)
-
-
 def points(share: float) -> str:
     """A difference of shares in percentage points, without its unit: "25.2"; two decimals where one would say 0."""
     text = f"{100 * share:.{1 if abs(share) >= 5e-4 else 2}f}"
@@ -23,7 +18,7 @@ def points(share: float) -> str:
 
 
 def measured(value: float, metric: str, interval: Interval = NO_INTERVAL) -> str:
-    """A value beside a difference that has this interval: to the same decimal."""
+    """A value as a sentence quotes it: shares in percent; beside a difference with this interval to its decimal."""
     return percent(value) if CATALOGUE[metric].share else number(value, *interval)
 
 

@@ -351,7 +351,8 @@ def compare(
         metric: key; default: eval_accuracy, else the reward.
         by: the axis on which runs are aligned.
     """
-    from ratioscope.analysis.compare import Member, report
+    from ratioscope.analysis.compare.grouping import Member
+    from ratioscope.analysis.compare.report import report
 
     if len(set(runs)) < 2:
         raise RatioscopeError("runs: name two runs at least.")

@@ -13,7 +13,7 @@ from ratioscope.inert import one_line
 from ratioscope.storage.places import place
 
 if TYPE_CHECKING:
-    from ratioscope.analysis.compare import Member
+    from ratioscope.analysis.compare.grouping import Member
 
 RunFolders = Annotated[
     list[Path],
@@ -55,7 +55,7 @@ def compare(
     --json prints an object: schema_version, metric, instead, by, until, sentences, ranking, judged_by, pairs, answers,
     prompts, collapsed, components, differences. Undefined is null.
     """
-    from ratioscope.analysis.compare import report
+    from ratioscope.analysis.compare.report import report
 
     found = report(members(runs, quiet), metric, by)
     if as_json:
@@ -73,7 +73,7 @@ def members(folders: list[Path], quiet: bool) -> "list[Member]":
     Raises:
         RatioscopeError: as `run_folders`, or files vanish while they are read.
     """
-    from ratioscope.analysis.compare import Member
+    from ratioscope.analysis.compare.grouping import Member
     from ratioscope.analysis.summary.summary import Summariser
 
     found = []

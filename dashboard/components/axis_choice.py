@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from ratioscope.analysis.compare import AXES, Axis
+from ratioscope.analysis.compare.alignment import AXES, Axis
 
 
 def axis_choice() -> Axis:

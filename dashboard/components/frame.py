@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Member, schedule_words
+from ratioscope.analysis.compare.grouping import Member, schedule_words
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.words import judged_without
 from ratioscope.analysis.runs.store import Listed, Run

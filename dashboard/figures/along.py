@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ratioscope.analysis.compare import AXES, Axis, Member
+from ratioscope.analysis.compare.alignment import AXES, Axis
+from ratioscope.analysis.compare.grouping import Member
 from ratioscope.dashboard.figures.compare import axis_scale
 
 _STEP = axis_scale("step", 0.0).title

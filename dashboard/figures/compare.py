@@ -9,7 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ratioscope.analysis.compare import Axis, SettingCurve
+from ratioscope.analysis.compare.alignment import Axis
+from ratioscope.analysis.compare.curves import SettingCurve
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base

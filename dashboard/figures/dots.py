@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import Rank, SettingGroup, SettingRow
+from ratioscope.analysis.compare.standing import Rank, SettingGroup, SettingRow
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base

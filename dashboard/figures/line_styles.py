@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import NamedTuple
 
-from ratioscope.analysis.compare import NOTHING, Setting, attribute
+from ratioscope.analysis.compare.curves import NOTHING, attribute
+from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.dashboard import theme
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")

@@ -18,7 +18,8 @@ from importlib.metadata import version
 from threading import RLock
 
 from ratioscope import __version__
-from ratioscope.analysis.compare import chosen_metric, grouped_settings
+from ratioscope.analysis.compare.chosen_metric import chosen_metric
+from ratioscope.analysis.compare.grouping import grouped_settings
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.words import judged_without
@@ -35,7 +36,8 @@ from ratioscope.dashboard.figures.pins import with_pins
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.report.processes import processes
 from ratioscope.dashboard.sections import ON_REQUEST, SECTIONS, SHORT, setting
-from ratioscope.dashboard.sections.compare import comparison_sections, member_of, report_comparison
+from ratioscope.dashboard.sections.compare import comparison_sections, member_of
+from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison
 from ratioscope.dashboard.sections.model import Block, Chart, FindingBlock, Paragraph, Quantity, Report, Section, Table
 from ratioscope.dashboard.sections.subject import Subject, steps_in_words
 from ratioscope.dashboard.theme import LIGHT
@@ -167,7 +169,7 @@ def comparison_report(
     members = [member_of(subject) for subject in subjects]
     groups = grouped_settings(members)
     chosen_by = chosen_metric(groups, metric)
-    compared = report_comparison(groups, chosen_by)
+    compared = Comparison(groups, ComparedMeasure(chosen_by.metric))
     found = list(comparison_sections(compared, subjects, brief=_is_brief(chosen)))
     for place, section in enumerate(_sections(subjects, chosen, progress, pool)):
         number = place // len(chosen)

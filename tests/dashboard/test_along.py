@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratioscope.analysis.compare import Member
+from ratioscope.analysis.compare.grouping import Member
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures.along import Along, along_of, drawn_along

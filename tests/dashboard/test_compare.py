@@ -10,7 +10,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
-from ratioscope.analysis.compare import Member, curves, grouped_settings, standing, with_other_seeds
+from ratioscope.analysis.compare.curves import curves
+from ratioscope.analysis.compare.grouping import Member, grouped_settings
+from ratioscope.analysis.compare.sentences import with_other_seeds
+from ratioscope.analysis.compare.standing import standing
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import ratioscope.dashboard.figures
-from ratioscope.analysis.compare import Member, Setting, curves
-from ratioscope.analysis.compare import grouped_settings as group
+from ratioscope.analysis.compare.curves import curves
+from ratioscope.analysis.compare.grouping import Member, Setting
+from ratioscope.analysis.compare.grouping import grouped_settings as group
 from ratioscope.analysis.ratios.distributions import survival
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import COUNTS, StepSummary

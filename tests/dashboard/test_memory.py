@@ -10,7 +10,7 @@ import pytest
 import streamlit as st
 
 from ratioscope import RunRecorder
-from ratioscope.analysis.compare import Setting
+from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.runs.store import Run, discover, open_run
 from ratioscope.analysis.summary.summary import summarise

@@ -10,8 +10,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ratioscope.analysis.clipping.rule_shape import Density, Profile
-from ratioscope.analysis.compare import Member, Setting, curves, difference_over, standing
-from ratioscope.analysis.compare import grouped_settings as grouped
+from ratioscope.analysis.compare.contrast import difference_over
+from ratioscope.analysis.compare.curves import curves
+from ratioscope.analysis.compare.grouping import Member, Setting
+from ratioscope.analysis.compare.grouping import grouped_settings as grouped
+from ratioscope.analysis.compare.standing import standing
 from ratioscope.analysis.drift import pairs
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Severity
@@ -314,7 +317,7 @@ CASES: tuple[Case, ...] = (
         "compare.differences",
         lambda m, mode, steps: comparison.differences(
             [
-                (HOSTILE, style, difference_over(m.settings[0], m.settings[1], "reward")[0])
+                (HOSTILE, style, difference_over(m.settings[0], m.settings[1], "reward"))
                 for style in (None, comparison.Style("#0072B2", "dash", "circle"))
             ],
             "reward",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ratioscope.analysis.compare import Member, Setting
+from ratioscope.analysis.compare.grouping import Member, Setting
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import COUNTS, StepSummary
 from ratioscope.catalogue import CATALOGUE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ratioscope.analysis.compare import end_value
+from ratioscope.analysis.compare.grouping import end_value
 from ratioscope.analysis.diagnosis.opened import Opened, open_folder
 from ratioscope.analysis.findings.numbers import number
 from ratioscope.catalogue import CATALOGUE

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from ratioscope.analysis.compare import end_value
+from ratioscope.analysis.compare.grouping import end_value
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.runs.store import Run, discover, open_run

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ratioscope.analysis.compare import Chosen, Member, Setting
+from ratioscope.analysis.compare.grouping import Member, Setting
 from ratioscope.analysis.diagnosis.rule import rule_words
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import metric_value
 from ratioscope.dashboard.sections.compare import tables
-from ratioscope.dashboard.sections.compare.comparison import ComparedMeasure, Comparison, Look
+from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import looks, multiples, span
 from ratioscope.dashboard.sections.compare.dots import dots
 from ratioscope.dashboard.sections.compare.pair import pair_difference
@@ -30,11 +30,6 @@ _MOST_COLUMNS = 6
 def member_of(subject: Subject) -> Member:
     """The run as the comparison takes it."""
     return Member(subject.opened.run_id, subject.opened.run, subject.summary, subject.opened.limits)
-
-
-def report_comparison(groups: Sequence[Setting], chosen: Chosen) -> Comparison:
-    """What the report over these settings compares."""
-    return Comparison(groups, ComparedMeasure(chosen.metric), instead=chosen.instead)
 
 
 def comparison_sections(

@@ -4,7 +4,7 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import component_differences, differences
+from ratioscope.analysis.compare.differences import component_differences, differences
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.sections.compare import pair

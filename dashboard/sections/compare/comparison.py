@@ -5,18 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Concatenate
 
-from ratioscope.analysis.compare import (
-    Axis,
-    Setting,
-    SettingCurve,
-    Standing,
-    StandingWords,
-    curves,
-    short_names,
-    standing,
-    standing_words,
-)
 from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.analysis.compare.alignment import Axis
+from ratioscope.analysis.compare.curves import SettingCurve, curves
+from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.sentences import StandingWords, standing_words
+from ratioscope.analysis.compare.standing import Standing, short_names, standing
 from ratioscope.analysis.runs.window import FirstLast
 from ratioscope.dashboard.sections.subject import Arguments, Result
 from ratioscope.dashboard.theme import LIGHT, Mode
@@ -55,8 +49,6 @@ class Comparison:
     steps: FirstLast = (None, None)
     """What is shown of the axis where it is the step."""
     mode: Mode = LIGHT
-    instead: str = ""
-    """That the measure's metric is not the one that was asked for; else empty."""
 
     def compute(
         self,

@@ -6,7 +6,9 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from ratioscope.analysis.compare import Rank, attribute, band_words
+from ratioscope.analysis.compare.aggregates import band_words
+from ratioscope.analysis.compare.curves import attribute
+from ratioscope.analysis.compare.standing import Rank
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
 from ratioscope.dashboard.figures.line_styles import Style, legend_names, styles

@@ -4,8 +4,9 @@ from functools import partial
 
 import pandas as pd
 
-from ratioscope.analysis.compare import component_differences, rank_words
 from ratioscope.analysis.compare.configuration import UNSET
+from ratioscope.analysis.compare.differences import component_differences
+from ratioscope.analysis.compare.sentences import rank_words
 from ratioscope.dashboard.figures import dots as figures
 from ratioscope.dashboard.sections.compare.comparison import Comparison, Look
 from ratioscope.dashboard.sections.compare.curves import looks

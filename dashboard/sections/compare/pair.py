@@ -6,20 +6,15 @@ from math import isfinite
 
 import pandas as pd
 
-from ratioscope.analysis.compare import (
-    Axis,
-    PromptDifference,
-    Setting,
-    difference_over,
-    in_these_runs,
-    pairs_by_seed,
-    points,
-    prompt_difference,
-    smoothed,
-)
+from ratioscope.analysis.compare.alignment import Axis
+from ratioscope.analysis.compare.contrast import difference_over
+from ratioscope.analysis.compare.curves import smoothed
+from ratioscope.analysis.compare.grouping import Setting
+from ratioscope.analysis.compare.prompts import PromptDifference, pairs_by_seed, prompt_difference
+from ratioscope.analysis.compare.sentences import in_these_runs
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import compare as figures
-from ratioscope.dashboard.formats import interval, metric_value, share
+from ratioscope.dashboard.formats import share
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece
 from ratioscope.dashboard.sections.subject import chart, steps_in_words
@@ -33,7 +28,7 @@ def along(comparison: Comparison, a: int, b: int) -> pd.DataFrame:
 
 def _along(settings: Sequence[Setting], a: int, b: int, metric: str, by: Axis, window: int) -> pd.DataFrame:
     one, other = smoothed((settings[a], settings[b]), metric, window)
-    return difference_over(one, other, metric, by)[0]
+    return difference_over(one, other, metric, by)
 
 
 def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
@@ -57,20 +52,6 @@ def pair_difference(comparison: Comparison, a: int, b: int) -> list[Piece]:
               by_step=by_step),
         Paragraph(said, small=True),
     ]  # fmt: skip
-
-
-def difference_words(metric: str, value: float, low: float, high: float) -> str:
-    """A difference with the digits that its interval supports: "25.2 points", of what is no share a number."""
-    if not CATALOGUE[metric].share or not isfinite(value):
-        return metric_value(metric, value, low, high)
-    return f"{points(value)} points"
-
-
-def between(metric: str, low: float, high: float) -> str:
-    """The interval of a difference; "" where there is none."""
-    if not isfinite(low):
-        return ""
-    return f"{points(low)} to {points(high)}" if CATALOGUE[metric].share else interval(metric, low, high)
 
 
 def on_prompts(comparison: Comparison, a: int, b: int) -> list[Paragraph]:

@@ -3,19 +3,14 @@
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from ratioscope.analysis.compare import (
-    Member,
-    Setting,
-    Standing,
-    component_differences,
-    differences,
-    letter_words,
-    rank_words,
-)
 from ratioscope.analysis.compare.aggregates import FEWEST_RESAMPLED
+from ratioscope.analysis.compare.differences import component_differences, differences
+from ratioscope.analysis.compare.grouping import Member, Setting
+from ratioscope.analysis.compare.sentences import letter_words, rank_words
+from ratioscope.analysis.compare.standing import Standing
+from ratioscope.analysis.compare.wording import points
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.formats import interval, metric_value
-from ratioscope.dashboard.sections.compare import pair
 from ratioscope.dashboard.sections.compare.comparison import Comparison
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
 
@@ -81,8 +76,8 @@ def ranking(comparison: Comparison, against: Mapping[int, int] | None = None) ->
             difference, differs = found.deciding(contrast)
             stands = {None: "not judged", False: "neither", True: _way(found, difference.value)}[differs]
             name = f" ({contrast.names[1]})" if named else ""
-            held = (f"{pair.difference_words(metric, difference.value, *difference.interval)}{name}",
-                    pair.between(metric, *difference.interval), stands)  # fmt: skip
+            held = (f"{_difference_words(metric, difference.value, *difference.interval)}{name}",
+                    _between(metric, *difference.interval), stands)  # fmt: skip
         rows.append(
             (found.tasks[row.place], setting.variant, setting.schedule, called.get(row.place, ""),
              row.letters, str(len(row.seeds)), metric_value(metric, row.value, *row.interval),
@@ -106,6 +101,20 @@ def _way(found: Standing, value: float) -> str:
     if not better:
         return "higher" if value > 0 else "lower"
     return "better" if (value > 0) == (better == "higher") else "worse"
+
+
+def _difference_words(metric: str, value: float, low: float, high: float) -> str:
+    """A difference with the digits that its interval supports: "25.2 points", of what is no share a number."""
+    if not CATALOGUE[metric].share or not isfinite(value):
+        return metric_value(metric, value, low, high)
+    return f"{points(value)} points"
+
+
+def _between(metric: str, low: float, high: float) -> str:
+    """The interval of a difference; "" where there is none."""
+    if not isfinite(low):
+        return ""
+    return f"{points(low)} to {points(high)}" if CATALOGUE[metric].share else interval(metric, low, high)
 
 
 def _cells(metric: str, value: float, low: float, high: float) -> tuple[str, str]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from ratioscope.analysis.compare import MORE_SEEDS, Member
+from ratioscope.analysis.compare.chosen_metric import missing_reason
+from ratioscope.analysis.compare.grouping import Member
+from ratioscope.analysis.compare.wording import MORE_SEEDS
 from ratioscope.analysis.runs.store import Listed, run_signature
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.blocks import draw
@@ -109,7 +111,8 @@ def render() -> None:
         _answer(comparison, other_seeds(known, ids))
         _dots(comparison, look)
     if len(comparison.standing.without) == len(comparison.settings):
-        st.info(escape(_why_missing(comparison)), icon=":material/help:")
+        reason = missing_reason(comparison.settings, comparison.measure.metric) or "it is not logged"
+        st.info(f"No run has it: {escape(reason)}.", icon=":material/help:")
     else:
         _difference(comparison, look)
     _settings(comparison, members)
@@ -151,7 +154,7 @@ def _numbers(comparison: Comparison, look: Look) -> None:
         draw_difference(comparison, base)
 
 
-def _answer(comparison: Comparison, more_seeds: Sequence[str]) -> None:
+def _answer(comparison: data.PageComparison, more_seeds: Sequence[str]) -> None:
     """Who leads; once what so few seeds cannot tell, and what the words are.
 
     Args:
@@ -209,13 +212,6 @@ def _read(listed: list[Listed]) -> list[Member]:
 def _left_out(reason: str) -> None:
     st.warning("A run was left out.", icon=":material/warning:")
     st.text(one_line(reason))
-
-
-def _why_missing(comparison: Comparison) -> str:
-    """Why the metric is not there, as the runs' summaries say it; reasons come from the analysis, not from a log."""
-    members = [member for setting in comparison.settings for member in setting.members]
-    notes = (member.summary.last_note(comparison.measure.metric) for member in members)
-    return f"No run has it: {next(filter(None, notes), 'it is not logged')}."
 
 
 def _follow(listed: list[Listed], members: list[Member]) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from ratioscope.analysis.compare import configuration_of, schedule_words
+from ratioscope.analysis.compare.configuration import configuration_of
+from ratioscope.analysis.compare.grouping import schedule_words
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.dashboard import state
 from ratioscope.inert import one_line

@@ -6,8 +6,9 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.analysis.compare import NOTHING, Setting, attributes
 from ratioscope.analysis.compare.aggregates import StatisticName
+from ratioscope.analysis.compare.curves import NOTHING, attributes
+from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.dashboard.components.axis_choice import axis_choice
 from ratioscope.dashboard.components.metric_choice import metric_choice
 from ratioscope.dashboard.components.tile import tooltip

@@ -9,7 +9,9 @@ from typing import Any, Concatenate
 
 import streamlit as st
 
-from ratioscope.analysis.compare import Axis, Member, Setting, align, chosen_metric, grouped_settings
+from ratioscope.analysis.compare.alignment import Axis, align
+from ratioscope.analysis.compare.chosen_metric import chosen_metric
+from ratioscope.analysis.compare.grouping import Member, Setting, grouped_settings
 from ratioscope.analysis.runs.store import Listed, open_run, run_signature
 from ratioscope.analysis.summary.summary import Summariser
 from ratioscope.dashboard import state
@@ -27,6 +29,8 @@ class PageComparison(Comparison):
     """A comparison on the page: the brushed steps, in the browser's colours; results are kept for all sessions."""
 
     key: Key = ()
+    instead: str = ""
+    """That the measure's metric is not the one that was asked for; else empty."""
 
     def compute(
         self,

@@ -4,7 +4,7 @@ from functools import partial
 
 import streamlit as st
 
-from ratioscope.analysis.compare import in_these_runs, with_other_seeds
+from ratioscope.analysis.compare.sentences import in_these_runs, with_other_seeds
 from ratioscope.dashboard.components.blocks import draw, draw_computed
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.sections.compare import pair

@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import (
-    Member,
-    Rank,
-    Setting,
-    Standing,
-    StandingWords,
-    grouped_settings,
-    rank_words,
-    short_names,
-    standing,
-    standing_words,
-)
+from ratioscope.analysis.compare.grouping import Member, Setting, grouped_settings
+from ratioscope.analysis.compare.sentences import StandingWords, rank_words, standing_words
+from ratioscope.analysis.compare.standing import Rank, Standing, short_names, standing
 from tests.making.members import member, setting
 
 TASK = {"evaluation_prompts": 400}

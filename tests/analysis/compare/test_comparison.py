@@ -2,13 +2,8 @@
 
 import pytest
 
-from ratioscope.analysis.compare import (
-    Member,
-    component_differences,
-    differences,
-    grouped_settings,
-    schedule_words,
-)
+from ratioscope.analysis.compare.differences import component_differences, differences
+from ratioscope.analysis.compare.grouping import Member, grouped_settings, schedule_words
 from ratioscope.dashboard.theme import ALGORITHMS as COLOURED
 from ratioscope.trainer.algorithms.rows import ALGORITHMS
 from tests.making.members import member

@@ -9,19 +9,10 @@ from hypothesis import given
 from hypothesis import settings as options
 from hypothesis import strategies as st
 
-from ratioscope.analysis.compare import (
-    Member,
-    Setting,
-    attribute,
-    attributes,
-    curves,
-    grouped_settings,
-    short_names,
-    smoothed,
-    standing,
-    standing_words,
-    with_other_seeds,
-)
+from ratioscope.analysis.compare.curves import attribute, attributes, curves, smoothed
+from ratioscope.analysis.compare.grouping import Member, Setting, grouped_settings
+from ratioscope.analysis.compare.sentences import standing_words, with_other_seeds
+from ratioscope.analysis.compare.standing import short_names, standing
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
 

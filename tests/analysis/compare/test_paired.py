@@ -8,25 +8,19 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import (
-    Member,
-    Setting,
-    align,
-    difference_over,
-    ends,
-    grouped_settings,
-    in_these_runs,
-    pairs_by_seed,
-    prompt_difference,
-    standing,
-    with_other_seeds,
-)
 from ratioscope.analysis.compare.aggregates import welch_interval
-from ratioscope.analysis.compare.alignment import common_end
-from ratioscope.analysis.compare.contrast import difference_over_runs, probability_of_improvement, seeds_needed
+from ratioscope.analysis.compare.alignment import align, common_end, ends
+from ratioscope.analysis.compare.contrast import (
+    difference_over,
+    difference_over_runs,
+    probability_of_improvement,
+    seeds_needed,
+)
+from ratioscope.analysis.compare.grouping import Member, Setting, grouped_settings
 from ratioscope.analysis.compare.possible import possible
-from ratioscope.analysis.compare.sentences import improvement
-from ratioscope.analysis.compare.standing import Contrast
+from ratioscope.analysis.compare.prompts import pairs_by_seed, prompt_difference
+from ratioscope.analysis.compare.sentences import improvement, in_these_runs, with_other_seeds
+from ratioscope.analysis.compare.standing import Contrast, standing
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
@@ -180,17 +174,17 @@ def test_the_difference_along_the_axis_is_scipys_at_every_step() -> None:
         return Setting(name, name, "s", tuple(members))
 
     a, b = made("a", curves[0]), made("b", curves[1])
-    table, _ = difference_over(a, b, "kl_k1")
+    table = difference_over(a, b, "kl_k1")
     assert table["seeds"].tolist() == [3, 3, 3, 2, 3, 3]
     for step in table.index:
         x, y = curves[:, ~np.isnan(curves[0, :, step]), step]
         expected = stats.ttest_rel(x, y).confidence_interval(0.95)
         assert table.loc[step, ["difference", "low", "high"]].tolist() == pytest.approx([(x - y).mean(), *expected])
     apart = made("b", curves[1], 7)
-    table, _ = difference_over(a, apart, "kl_k1")
+    table = difference_over(a, apart, "kl_k1")
     expected = stats.ttest_ind(*curves[:, :, 0], equal_var=False).confidence_interval(0.95)
     assert table.loc[0, ["low", "high"]].tolist() == pytest.approx(list(expected))
-    mirrored, _ = difference_over(apart, a, "kl_k1")
+    mirrored = difference_over(apart, a, "kl_k1")
     assert mirrored["low"].to_numpy() == pytest.approx(-table["high"].to_numpy())
 
 
@@ -367,8 +361,7 @@ def test_the_sample_runs_tell_collapse_from_learning(sample_settings: list[Setti
 @pytest.mark.parametrize("by", ["step", "tokens", "time"])
 def test_the_sample_runs_can_be_brought_in_line_by_every_axis(sample_settings: list[Setting], by: str) -> None:
     grpo, _, reinforce = sample_settings
-    table, aligned = difference_over(grpo, reinforce, "eval_accuracy", by)  # type: ignore[arg-type]
-    assert not aligned.absent
+    table = difference_over(grpo, reinforce, "eval_accuracy", by)  # type: ignore[arg-type]
     assert len(table) >= 10
     assert table["difference"].iloc[-1] > 0.1
     contrast = standing([grpo, reinforce], "eval_accuracy", by).contrast(0, 1)  # type: ignore[arg-type]
@@ -390,7 +383,7 @@ def test_no_interval_over_seeds_reaches_beyond_what_is_possible(tmp_path: Path) 
         a, b = (setting(name, [low, 0.96], metric=metric) for name, low in (("a", 0.6), ("b", 0.1)))
         low, high = zip(*(row.over_seeds for row in standing([a, b], metric).rows), strict=True)
         assert (min(low), max(high)) == pytest.approx((lowest, min(highest, max(high))))
-        found, (along, _) = minus(a, b, metric).over_seeds, difference_over(a, b, metric)
+        found, along = minus(a, b, metric).over_seeds, difference_over(a, b, metric)
         most = highest - lowest
         assert -most <= found.interval.low < 0 < found.interval.high <= most
         assert along["low"].min() >= -most and along["high"].max() <= most

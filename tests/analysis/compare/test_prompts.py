@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratioscope.analysis.compare import Member, grouped_settings, prompt_difference, standing
+from ratioscope.analysis.compare.grouping import Member, grouped_settings
+from ratioscope.analysis.compare.prompts import prompt_difference
 from ratioscope.analysis.compare.reward_scale import reward_scale
+from ratioscope.analysis.compare.standing import standing
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.making.runs import random_step, write_run

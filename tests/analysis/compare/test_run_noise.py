@@ -8,10 +8,12 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from ratioscope.analysis.compare import Member, Rank, Setting, chosen_metric, grouped_settings, standing, standing_words
 from ratioscope.analysis.compare.alignment import common_end, ends
+from ratioscope.analysis.compare.chosen_metric import chosen_metric
+from ratioscope.analysis.compare.grouping import Member, Setting, grouped_settings
 from ratioscope.analysis.compare.run_noise import Noise, evaluation_noise, holm, noise_of_runs, run_difference
-from ratioscope.analysis.compare.standing import letters_of
+from ratioscope.analysis.compare.sentences import standing_words
+from ratioscope.analysis.compare.standing import Rank, letters_of, standing
 from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.errors import RatioscopeError
 from tests.making.members import member, setting
