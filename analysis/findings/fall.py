@@ -26,7 +26,7 @@ _LEAST_REWARDS = 30
 _LEAST_AFTERWARDS = 3
 _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
-# More stretches are counted and not named.
+# More stretches are no falls of their own, and not named.
 _MOST_STRETCHES = 4
 _BEYOND = 2.0
 """Standard deviations above what the best of noise reaches."""
@@ -76,7 +76,9 @@ class Fall:
     @property
     def times(self) -> int:
         """How often it fell: of two stretches that are low, with its best between them, up to noise, the later one is
-        another fall."""
+        another fall. Of more stretches than are named it is one."""
+        if len(self.stretches) > _MOST_STRETCHES:
+            return 1
         begun = [first for first, _ in self.stretches]
         return 1 + sum(any(first < step < later for step in self.recovered) for first, later in pairwise(begun))
 
@@ -84,10 +86,12 @@ class Fall:
     def words(self) -> str:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
         change = level_change(self.best, float(self.low.min()), share=self.share)
-        begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
+        end, at_the_end = rounded_level(self.last, share=self.share), self.lowest_step == self.last_step
         if self.times > 1:
-            begun = f"{capital(self._named)} fell {self.times} times, {change} (step {self.lowest_step})"
-        end = rounded_level(self.last, share=self.share)
+            often = "twice" if self.times == 2 else f"{self.times} times"
+            then = "" if at_the_end else f", then {end} (step {self.last_step})"
+            return f"{capital(self._named)} fell {often}, {change} (step {self.lowest_step}){then}"
+        begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
         last = f"{end} in step {self.last_step}"
         if self.came_back:
             return (
@@ -95,7 +99,7 @@ class Fall:
                 if self.last < self.limit
                 else f"{begun} and came back to {end}"
             )
-        if self.lowest_step == self.last_step:
+        if at_the_end:
             return begun
         return f"{begun}{' and stayed low:' if len(self.low) == self.n_after else ', then'} {last}"
 
