@@ -143,7 +143,7 @@ def test_a_drop_is_said_at_once_and_until_it_is_made_up() -> None:
 def test_an_engine_that_explains_the_staleness_is_a_notice() -> None:
     evidence = made_up(s_k_engine_bounded=0.015, s_k_version_bounded=0.002, u_k=0.01)
     finding = finding_of("engine_mismatch", evidence)
-    assert finding.severity is Severity.NOTICE and "more of the staleness" in finding.sentence.lower()
+    assert finding.severity is Severity.NOTICE and "more than old weights add" in finding.sentence.lower()
     changes: list[dict[str, Any]] = [
         {"u_k": 0.04}, {"s_k_version_bounded": 0.02}, {"dropped": {"noise_floor_dtype": 0.02}},
         {"s_k_engine_bounded": 0.008},
