@@ -106,7 +106,10 @@ class LogEvidence(Evidence):
         held = rows[0][0] <= _FEW_ROWS
         for name in ("token", "usable", "sequence") if held else ():
             connection.execute(f"create or replace temp table {name} as select * from {name}")
-        connection.execute(filled("linter/rows", kind="table" if held else "view"))
+        connection.register("policy_ahead", run.versions_ahead.reset_index())
+        # Where some tokens have a version, a response's is theirs, and not that of the others.
+        counted = str(run.counts_versions and not self.log.has("behavior_version")).lower()
+        connection.execute(filled("linter/rows", kind="table" if held else "view", counted=counted))
 
     @cached_property
     def gradients(self) -> tuple[int, int]:
@@ -199,8 +202,13 @@ class LogEvidence(Evidence):
 
     @property
     def knows_age(self) -> bool:
-        """Whether the engine's part can be told from the age of the data."""
-        return self.log.has("behavior_version", "logp_behavior_train")
+        """Whether the engine's part can be told from the age of the data.
+
+        By the ages of whole responses it can where most steps have some of their own policy.
+        """
+        if self.log.has("behavior_version", "logp_behavior_train"):
+            return True
+        return self.log.has("sequences.behavior_version_min") and bool((self.by_step["n_fresh"] > 0).mean() > 0.5)
 
     @cached_property
     def drawn(self) -> dict[str, Drawn]:

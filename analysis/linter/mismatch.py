@@ -24,6 +24,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     shifted_from_a_token_on,
 )
 from ratioscope.analysis.linter.mismatch_over_steps import (
+    labels_make_no_difference,
     mismatch_before_a_change,
     mismatch_behind_a_change,
     mismatch_falls_back,
@@ -163,7 +164,8 @@ cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
-    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up, sampler_goes_further),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up, sampler_goes_further,
+             labels_make_no_difference),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
@@ -200,6 +202,14 @@ cause(
     reports=("verl #7495", "verl #4248"), explains=_TAILS, severity=Severity.CRITICAL,
 )  # fmt: skip
 cause(
+    "labels_without_weights", Family.MISMATCH,
+    "The sampler does not follow its version labels: updates do not reach it, or labels are wrong",
+    requires=(mismatch_starts_small, labels_make_no_difference, mismatch_varies),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_steps_up, sampler_is_frozen, sampler_goes_further),
+    do="Compare a checksum of the sampler's weights with the trainer's after a push.",
+    reports=("verl #7495", "verl #4248"), explains=_TAILS,
+)  # fmt: skip
+cause(
     "part_not_sent", Family.MISMATCH, "Updates are not synced to the sampler, all of them or some tensors",
     requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
     refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position, sampler_goes_further),
@@ -208,7 +218,8 @@ cause(
 cause(
     "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
     requires=(mismatch_keeps_growing,), supports={mismatch_starts_small: 1.0},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen, sampler_goes_further),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen, sampler_goes_further,
+             labels_make_no_difference),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
 )  # fmt: skip

@@ -30,6 +30,8 @@ _FIRST_UPDATES = 5
 """Updates behind the start, of which each goes on with the ones before it, as an optimiser's momentum has it."""
 _NONE_YET = 0.2
 """Share of the mismatch behind the first updates that there may be ahead of them."""
+_AGREED = 50
+"""How often the mismatch of the first step goes into the later one where both engines compute the same."""
 _NEAR, _FAR_AHEAD = 4, 16
 """Tokens ahead of a change of version that are next to it, and from which on they are not."""
 _AT_AN_END, _MOSTLY = 0.2, 0.8
@@ -191,6 +193,40 @@ def mismatch_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
         times,
         f"the mismatch is {number(times)} × the usual one in steps {high.index[0]}–{high.index[-1]} alone",
         tuple(map(int, high.index)),
+        engine_columns(evidence),
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("behavior_version", "sequences.behavior_version_min")), limit=0.95)
+def labels_make_no_difference(evidence: LogEvidence) -> MarkReading | None:
+    """Both engines agree in the first step, and later tokens that are labelled older than the policy differ no more
+    from it than those of the same steps that are labelled its own.
+
+    What the latter differ over that of the former, in the half of the groups where it is less. Beside an engine's own
+    difference, which is there ahead of any update, that of few updates would not be seen.
+    """
+    small = mismatch_starts_small(evidence)
+    if not small.known:
+        return None
+    if small.reading.value < _AGREED:
+        return MarkReading(0.0, "")
+    frame = evidence.frame(
+        f"""
+        select step, group_id, logp_behavior, log_rho as fresh, coalesce(version_lag, response_lag) > 0 as older
+        from examined
+        where hash(step, group_id) % {evidence.sampled} = 0 and logp_behavior is not null and invalid is null
+            and isfinite(log_rho) and coalesce(version_lag, response_lag) >= 0
+        """
+    )
+    frame = frame[frame.groupby("step")["older"].transform("nunique") > 1]
+    side, older = frame.groupby(["step", "group_id"], sort=False).ngroup() % 2, frame["older"].astype(bool)
+    if min(older.sum(), (~older).sum()) < 2 * FEWEST_FRESH:
+        return None
+    times = max(lift(frame[side == half], older[side == half]) for half in (0, 1))
+    return MarkReading(
+        1 / times,
+        f"tokens that are labelled older differ {number(times)} × as much as those labelled current",
+        evidence.all_steps,
         engine_columns(evidence),
     )
 

@@ -371,3 +371,43 @@ def test_responses_under_other_prompts_are_told_by_what_they_earn(tmp_path: Path
     found = asked(open_run(write(log, tmp_path / "run")), "mismatch_cause")[0]
     assert found.of_cause == ("rank_of_other_prompts" if scored else "one_rank"), found.sentence
     assert ("their mean reward is 0.0" in found.why) is scored
+
+
+def whole_responses(folder: Path, sampler: Callable[[Call, Array], Array] | None, lag: int, noise: float) -> Finding:
+    """What is said of a log in which whole responses have a version, and tokens none, nor a recomputation."""
+    log = simulate(Shape(47, lag=lag, noise=noise, drift=0.05, steps=16), sampler=sampler)
+    return asked(open_run(write(log, folder, "verl")), "mismatch_cause")[0]
+
+
+def test_the_age_of_whole_responses_tells_the_engines_part(tmp_path: Path) -> None:
+    """Of responses that are no older than the policy; where none are, the distance is the age's."""
+
+    def rounded(call: Call, logits: Array) -> Array:
+        base = call.policy.base[call.state]
+        return base + np.round((logits - base) / 0.3) * 0.3
+
+    found = whole_responses(tmp_path / "rounded", rounded, lag=0, noise=0.0)
+    assert found.of_cause == "rounded_update", found.sentence
+    assert whole_responses(tmp_path / "noise", None, lag=2, noise=0.01).outcome is Outcome.PASSED
+    exact = whole_responses(tmp_path / "exact", None, lag=2, noise=0.0)
+    assert "both engines agree to rounding" in exact.sentence, exact.sentence
+
+
+def test_labels_that_say_nothing_of_the_weights_are_named(tmp_path: Path) -> None:
+    """Labels of a sampler that follows, and rounds, are not called so, nor those that are one too young."""
+
+    def frozen(call: Call, _: Array) -> Array:
+        return call.served(call.policy.weights[0 * call.version])
+
+    def rounded(call: Call, logits: Array) -> Array:
+        base = call.policy.base[call.state]
+        return base + np.round((logits - base) / 0.3) * 0.3
+
+    def older(call: Call, _: Array) -> Array:
+        return call.served(call.policy.weights[np.maximum(call.version - 1, 0)])
+
+    found = whole_responses(tmp_path / "frozen", frozen, lag=1, noise=0.0)
+    assert found.of_cause == "labels_without_weights" and "that are labelled older differ" in found.why, found.sentence
+    for sampler in (rounded, older):
+        found = whole_responses(tmp_path / sampler.__name__, sampler, lag=1, noise=0.0)
+        assert found.of_cause != "labels_without_weights", found.sentence
