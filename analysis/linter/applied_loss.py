@@ -28,6 +28,7 @@ from ratioscope.analysis.linter.applied_weight import (
     weight_is_a_product,
     weight_is_capped,
     weight_is_scaled,
+    weight_is_shared_within_responses,
     weight_is_squared,
     weight_is_the_advantage,
     weight_unlike_configured,
@@ -72,8 +73,14 @@ cause(
 cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
     refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared,
-             gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
+             weight_is_shared_within_responses, gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
+)  # fmt: skip
+cause(
+    "mean_over_responses", F.LOSS, "The loss is a mean over responses, and not the configured one over tokens",
+    requires=(weight_unlike_configured, weight_is_shared_within_responses), refutes=(weight_is_the_advantage,),
+    do="Divide the sum over all tokens of the step by their number, or configure a mean over responses.",
+    reports=("verl #1233", "verl #957", "rllm #354"),
 )  # fmt: skip
 cause(
     "ratio_counted_twice", F.LOSS, "The importance ratio is in the gradient twice",

@@ -13,6 +13,7 @@ from ratioscope.analysis.linter.loss_tokens import (
     WITH_WEIGHTS,
     applied_factors,
     first_rows,
+    has_one_factor,
     parts_of_algorithm,
     steps_in,
     tokens_of_loss,
@@ -56,6 +57,31 @@ def weight_differs_by_rank(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         1 - float(((against - of_rank) ** 2).sum()) / total,
         f"it is one factor for each rank, {number(largest)} × as large on one as on another", (), ("gradient_weight",),
+    )  # fmt: skip
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.9)
+def weight_is_shared_within_responses(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, it is so by the length of the response, as where each response has the same weight;
+    share of the tokens."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled or not has_one_factor(evidence):
+        return None
+    if (np.abs(applied.against) > ALIKE_FACTORS).mean() < ALIKE_FACTORS:
+        return MarkReading(0.0, "")
+    lengths = evidence.frame(
+        "select step, seq_id, count(*) as n from usable where coalesce(rejected, '') = '' group by all"
+    ).set_index(["step", "seq_id"])["n"]
+    rows = applied.rows
+    length = np.log(lengths.reindex(pd.MultiIndex.from_frame(rows[["step", "seq_id"]])).to_numpy(dtype=float))
+    off = pd.Series(applied.against + length, rows.index)
+    alike = (off - off.groupby(rows["step"]).transform("median")).abs() <= ALIKE_FACTORS
+    shortest, longest = (int(np.exp(edge(length)).round()) for edge in (np.min, np.max))
+    return MarkReading(
+        float(alike.mean()),
+        f"a token of the longest response ({longest:,} tokens) weighs {percent(shortest / longest)} of one of the "
+        f"shortest ({shortest:,}), as in a mean over responses",
+        (), ("gradient_weight",),
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def _made(evidence: LogEvidence) -> AppliedFactors | None:
     if there.sum() < FEWEST_OF_LOSS:
         return None
     rows, alone, factor = rows[there], alone[there], factor[there]
-    keys = [["step"]] if _one_factor(evidence) else [["step"], ["step", "seq_id"]]
+    keys = [["step"]] if has_one_factor(evidence) else [["step"], ["step", "seq_id"]]
     # Where the manifest does not say what tokens are divided by: the one that explains more of them.
     return max((_beside(rows, alone, factor, by, rule is not None) for by in keys), key=lambda each: each.explained)
 
@@ -117,7 +117,7 @@ def _beside(rows: pd.DataFrame, alone: Floats, factor: Floats, keys: list[str], 
     return AppliedFactors(rows, beside(alone), against, beside(factor), factor + against, factor, ruled)
 
 
-def _one_factor(evidence: LogEvidence) -> bool:
+def has_one_factor(evidence: LogEvidence) -> bool:
     """Whether the manifest says that all tokens of a step are divided by the same number."""
     parts = parts_of_algorithm(evidence)
     return parts.get("aggregation") in _PER_STEP and parts.get("sample_weight", "equal") == "equal"

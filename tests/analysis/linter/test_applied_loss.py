@@ -130,6 +130,12 @@ FAULTS = {
     "mean over each rank": Loss(
         parts(aggregation="token_mean"), scale="rank", cause="mean_over_each_rank", words="one factor for each rank"
     ),
+    "mean over responses": Loss(
+        parts(aggregation="token_mean"), by_response=True, cause="mean_over_responses", words="of one of the shortest"
+    ),
+    "another, and no mean over responses": Loss(
+        parts("ratio", "none", aggregation="token_mean"), "root", False, cause="another_loss", words="is off in"
+    ),
     "clip at another ratio": Loss(UNSTATED, at=0.05, cause="clip_at_another_ratio", words="where the manifest says"),
     "products": Loss(
         {"name": "ours"},
@@ -150,6 +156,7 @@ CONTROLS = {
     "grpo, short steps": Loss(parts(aggregation="token_mean"), short=True),
     "grpo, sequence mean, short steps": Loss(parts(), by_response=True, short=True),
     "grpo, sequence mean": Loss(parts(), by_response=True),
+    "grpo, sequence mean, stated": Loss(parts(aggregation="sequence_mean"), by_response=True),
     "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
     "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
     "no clip, and none configured": Loss(parts("ratio", "none"), clips=False),
