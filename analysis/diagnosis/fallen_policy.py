@@ -29,6 +29,8 @@ _SMALLEST = 1e-3
 """A smallest ratio above it is usual on old data."""
 _CLEAR_DISTANCE, _NO_DISTANCE = 1e-3, 1e-6
 """KL to the initial policy, nats a token: more than number formats make, and less than they make."""
+_SAME_RATE = 1e-3
+"""Of the largest learning rate: two that are closer are the same."""
 _RATIO: tuple[tuple[str, ...], ...] = (("logp_current",), SAMPLED)
 
 
@@ -186,6 +188,23 @@ def learning_rate_jumped(evidence: RunEvidence) -> MarkReading | None:
     step = step_of(jumps.idxmax())
     clause = f"the learning rate rose from {number(float(earlier.loc[step]))} to {number(float(rate.loc[step]))} in "
     return MarkReading(float(jumps.max()), f"{clause}step {step}", (step,), ("steps.learning_rate",))
+
+
+@mark(needs=(("steps.learning_rate",),), limit=0.5)
+def schedule_repeats(evidence: RunEvidence) -> MarkReading | None:
+    """From its jump on the learning rate takes the values that it had from the first step on, which differed."""
+    jumped = learning_rate_jumped(evidence)
+    if not jumped.present:
+        return MarkReading(0.0, "") if jumped.known else None
+    rate, (step,) = courses_of(evidence)["learning_rate"].series.dropna(), jumped.reading.steps
+    again = rate.loc[step:].to_numpy()
+    n = min(len(again), len(rate) - len(again))
+    first, again = rate.to_numpy()[:n], again[:n]
+    if n < FEW_VALUES or not np.ptp(first) > _SAME_RATE * first.max():
+        return None
+    same = bool((np.abs(again - first) <= _SAME_RATE * first.max()).all())
+    clause = f"{n} rates from step {step} on are those from step {int(rate.index[0])} on"
+    return MarkReading(float(same), clause, (step,), ("steps.learning_rate",))
 
 
 @mark(needs=(("steps.learning_rate",),), limit=MORE)

@@ -23,6 +23,7 @@ from ratioscope.analysis.diagnosis.fallen_policy import (
     not_finite,
     policy_jumped,
     ratios_stay_small,
+    schedule_repeats,
     smallest_ratio_fell,
     staleness_passed_its_limit,
     strayed_tokens_stopped,
@@ -108,7 +109,15 @@ cause(
 cause(
     "learning_rate_step", Family.FALL, "The learning rate jumped",
     requires=(learning_rate_jumped,), supports={update_passed_its_limit: 1.0, grad_norm_rose: 0.5},
-    refutes=(fell_beyond_the_bound,), do="Set the learning rate back to what it was at the best level.",
+    refutes=(fell_beyond_the_bound, schedule_repeats),
+    do="Set the learning rate back to what it was at the best level.",
+)  # fmt: skip
+cause(
+    "schedule_begins_again", Family.FALL, "The schedule of the learning rate began again",
+    requires=(learning_rate_jumped, schedule_repeats), supports={update_passed_its_limit: 1.0, grad_norm_rose: 0.5},
+    refutes=(fell_beyond_the_bound,),
+    do="Load the schedule and the optimiser's state with the weights when a run is resumed.",
+    reports=("NeMo-RL #3171", "ART #72"),
 )  # fmt: skip
 cause(
     "learning_rate_not_as_set", Family.FALL, "The learning rate is not the configured one",

@@ -126,7 +126,9 @@ def test_a_schedule_that_begins_again_has_jumped() -> None:
     """To where it was at first, which is no larger than what it was before the best level."""
     decays = np.linspace(2e-6, 2e-7, 36)
     again = np.concatenate([decays, decays[: STEPS - 36]])
-    assert causes(fallen({"learning_rate": again})) == ["learning_rate_step"]
+    assert causes(fallen({"learning_rate": again})) == ["schedule_begins_again"]
+    other = np.concatenate([decays, decays[: STEPS - 36][::-1] + decays[0]])
+    assert causes(fallen({"learning_rate": other})) == ["learning_rate_step"]
     assert causes(fallen({"learning_rate": np.linspace(2e-6, 2e-7, STEPS)})) == []
 
 
