@@ -31,6 +31,8 @@ _MOST = 0.5
 """Share of a response's tokens that a mask must have rejected."""
 _ALIKE = 0.01
 _SOME = 0.05
+_FEWEST_BATCHES, _OTHERWISE = 20, 0.5
+"""Batches whose thresholds are compared, and the share of them that may keep the same share of their tokens."""
 _FEWEST_CUT, _LONG = 20, 32
 """Responses at one longest length, and tokens of it, from which on a limit is looked for."""
 _TIMES_BESIDE = 5
@@ -230,6 +232,45 @@ def kept_are_not_rescaled(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=(("rejected",), ("entropy",)), limit=0.9)
+def threshold_counts_padding(evidence: LogEvidence) -> MarkReading | None:
+    """A mask keeps the tokens of the highest entropy, and in each batch as many as are one and the same share of its
+    tokens and padding, though of its tokens alone shares differ; share of the batches."""
+    of = evidence.frame(
+        """
+        select step, seq_id, any_value(s.rank) as rank, any_value(s.micro_batch) as micro_batch, count(*) as n,
+            count(*) filter (coalesce(rejected, '') = '') as kept,
+            max(entropy) filter (coalesce(rejected, '') <> '') as highest_out,
+            min(entropy) filter (coalesce(rejected, '') = '') as lowest_kept
+        from usable join sequence as s using (step, seq_id) where isfinite(entropy) group by step, seq_id
+        """
+    )
+    logged = [name for name in ("rank", "micro_batch") if of[name].notna().all() and of[name].nunique() > 1]
+    best = MarkReading(0.0, "")
+    if not _SOME < (kept := float(of["kept"].sum() / max(of["n"].sum(), 1))) < 1 - _SOME:
+        return None
+    for more in ([], *([name] for name in logged), *([logged] if len(logged) > 1 else [])):
+        batches = of.groupby(["step", *more])
+        by = batches.agg(
+            kept=("kept", "sum"), n=("n", "sum"), longest=("n", "max"), size=("n", "size"),
+            highest_out=("highest_out", "max"), lowest_kept=("lowest_kept", "min"),
+        )  # fmt: skip
+        if len(by) < _FEWEST_BATCHES or (by["highest_out"] > by["lowest_kept"]).mean() > _SOME:
+            continue
+        # A threshold between two tokens keeps one more or less of them.
+        error = 2 / by["kept"].clip(lower=1) + _ALIKE
+        padded, alone = (by["kept"] / whole for whole in (by["size"] * by["longest"], by["n"]))
+        alike, differ = ((each / each.median() - 1).abs() <= error for each in (padded, alone))
+        if alike.mean() > best.value and differ.mean() < _OTHERWISE:
+            best = MarkReading(
+                float(alike.mean()),
+                f"{percent(kept)} of the tokens are kept, in {percent(float(alike.mean()))} of the batches "
+                f"{percent(float(padded.median()))} of tokens and padding together",
+                evidence.all_steps, ("rejected",),
+            )  # fmt: skip
+    return best
+
+
 @mark(needs=(("sequences.n_tokens",),), limit=0.01)
 def responses_without_tokens(evidence: LogEvidence) -> MarkReading | None:
     """Responses have a length of 0."""
@@ -403,6 +444,13 @@ cause(
 cause(
     "rejected_in_the_mean", F.SELECTION, "Rejected tokens count in the mean of the loss",
     requires=(kept_are_not_rescaled,), do="Divide the loss by the tokens that are kept.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "padding_in_the_threshold", F.SELECTION,
+    "The threshold of the entropy mask counts padding, so that it keeps too many tokens",
+    requires=(threshold_counts_padding,),
+    do="Take the quantile over the sampled tokens alone, without the padding of their batch.",
+    reports=("TRL #3709", "TRL #3715"),
 )  # fmt: skip
 cause(
     "empty_responses", F.SELECTION, "Responses without a token are in the batch",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from ratioscope.analysis.diagnosis import Severity
@@ -352,3 +353,24 @@ def test_the_same_tokens_in_another_order_are_another_response(tmp_path: Path) -
         steps.append(step)
     found = lint(open_run(write_run(tmp_path / "run", steps)))
     assert not {each.of_cause for each in found} & {"one_seed", "servers_share_a_seed"}
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_threshold_over_padding_keeps_too_many_tokens(tmp_path: Path, *, padded: bool) -> None:
+    """One over the tokens of each batch alone keeps the same share of them in all."""
+    log = simulate(Shape(67, lag=0, steps=12))
+    tokens, lengths = log.tokens, log.responses["n_tokens"]
+    batch = log.responses["step"] * 4 + log.responses["rank"]
+    out = np.zeros(len(log.row), dtype=bool)
+    for one in np.unique(batch):
+        rows = np.flatnonzero(batch[log.row] == one)
+        whole = int((batch == one).sum()) * int(lengths[batch == one].max())
+        padding = np.zeros((whole - len(rows)) * padded)
+        lowest = np.quantile(np.concatenate([tokens["entropy"][rows], padding]), 0.8)
+        out[rows] = tokens["entropy"][rows] < lowest
+    tokens["rejected"] = np.where(out, "low entropy", None)
+    tokens["gradient_weight"] = np.where(out, 0.0, tokens["gradient_weight"])
+    found = asked(open_run(write(log, tmp_path / "run")), "selection")
+    named = [each for each in found if each.of_cause == "padding_in_the_threshold"]
+    assert bool(named) is padded
+    assert all("20" in each.sentence and "padding together" in each.sentence for each in named)
