@@ -31,6 +31,8 @@ _SAME = 1e-5
 FEWEST_RESPONSES, _SAME_SUM = 4, 1e-4
 _OFF_CENTRE = 1e-3
 _SOME, _MOST_OFF = 0.02, 0.05
+_WHOLE = 0.1
+"""How far a number of responses that is worked out may be from a whole one."""
 
 
 @check(order=240, needs=())
@@ -222,7 +224,9 @@ def advantages(evidence: LogEvidence) -> list[Finding]:
                        f"the rewards (correlation {follows:.2f} inside {len(signal):,} groups). They are of other "
                        "responses, or made of another reward than the logged one.",
                        Severity.WARNING, numbers, ("advantage", "reward", "group_id"))]  # fmt: skip
-    compared = kind in CENTRED or (not kind and small_groups_are_off_centre(evidence).present)
+    compared = kind in CENTRED or (
+        not kind and (small_groups_are_off_centre(evidence).present or _of_larger_groups(responses[constant]))
+    )
     off = _off_centre(evidence, responses) if compared else None
     if off is None and not kind and (~constant).mean() <= _SOME:
         off = _of_another_reward(responses[constant], Severity.NOTICE)
@@ -271,6 +275,29 @@ def _is_centred(responses: pd.DataFrame) -> float:
     groups = groups[(groups["size"] > 2) & (groups["largest"] > _OFF_CENTRE)]
     centred = groups["mean"].abs() <= _OFF_CENTRE * groups["largest"]
     return float(centred.mean()) if len(groups) >= FEWEST_GROUPS else 0.0
+
+
+def _of_larger_groups(responses: pd.DataFrame) -> bool:
+    """Whether rewards of two values, with their advantages, say in nearly all groups that the same number of responses
+    was compared, which is more than there are.
+
+    Of shares m of the better value, the sample deviation of n rewards is the root of m (1 - m) n / (n - 1).
+    """
+    low, high = responses["reward"].min(), responses["reward"].max()
+    if not responses["reward"].isin([low, high]).all() or not high > low:
+        return False
+    of = responses.groupby(["step", "group_id", "reward"])["mean"].mean().unstack()
+    of = of.assign(size=responses.groupby(["step", "group_id"]).size()).dropna()
+    if len(of) < FEWEST_GROUPS:
+        return False
+    deviation = 1 / (of[high] - of[low])
+    share = -of[low] * deviation
+    with np.errstate(all="ignore"):
+        times = deviation**2 / (share * (1 - share))
+        n = times / (times - 1)
+    usual = n.round().median()
+    told = (n - usual).abs().le(_WHOLE) & (share * n - (share * n).round()).abs().le(_WHOLE) & (usual > of["size"])
+    return bool(told.mean() > _NEARLY_ALL)
 
 
 def _off_centre(evidence: LogEvidence, responses: pd.DataFrame) -> Finding | None:

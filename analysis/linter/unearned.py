@@ -31,6 +31,9 @@ from ratioscope.analysis.linter.credited import (
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.runs.relations import quoted
 
+_OF_SIZE = 0.5
+"""R² of a part of the reward on the sizes of a response from which on it is one of them, and not the task."""
+
 
 @mark(needs=IN_GROUPS, limit=0.8)
 def advantage_unlike_the_reward(evidence: LogEvidence) -> MarkReading | None:
@@ -160,7 +163,10 @@ def advantage_from_a_side_part(evidence: LogEvidence) -> MarkReading | None:
     spread = (by_group[of].max() - by_group[of].min()) * np.abs(weights)
     size = (parts["advantage"].abs() * parts["n_rows"]).groupby([parts["step"], parts["group_id"]]).sum()
     differs = spread.to_numpy() > SAME
-    main = int(np.argmax((filled * weights).var(axis=0)))
+    # A length or a number of calls is not what a task is about, however much it varies.
+    spreads = (filled * weights).var(axis=0)
+    task = np.where(_by_size(evidence, parts, filled) < _OF_SIZE, spreads, 0.0)
+    main = int(np.argmax(task if task.any() else spreads))
     alone = {at: pd.Series(differs[:, at] & (differs.sum(axis=1) == 1), size.index) for at in range(len(names))}
     shares = {at: float(size[here].sum() / size.sum()) for at, here in alone.items() if at != main and size.sum() > 0}
     if not shares:
@@ -170,6 +176,18 @@ def advantage_from_a_side_part(evidence: LogEvidence) -> MarkReading | None:
         share, f"{percent(share)} of |A| is of groups that differ in {names[at]} only",
         steps_with(alone[at].groupby("step").sum()), (names[at],),
     )  # fmt: skip
+
+
+def _by_size(evidence: LogEvidence, rows: pd.DataFrame, parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of the variance of each part that a line of the response's tokens, turns and tool calls explains."""
+    of = rows[["step", "seq_id"]].merge(
+        evidence.frame("select step, seq_id, n_tokens, n_turns, n_tool_calls from sequence"), on=["step", "seq_id"]
+    )
+    sizes = of[["n_tokens", "n_turns", "n_tool_calls"]].astype(float).dropna(axis=1)
+    design = np.column_stack([np.ones(len(of)), sizes.to_numpy()])
+    left = parts - design @ np.linalg.lstsq(design, parts, rcond=None)[0]
+    spread = parts.var(axis=0)
+    return np.where(spread > SAME**2, 1 - left.var(axis=0) / np.maximum(spread, SAME**2), 0.0)
 
 
 @mark(needs=WITH_ADVANTAGES, limit=50.0)

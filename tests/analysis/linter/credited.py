@@ -214,6 +214,19 @@ def penalised(batch: Batch, share: float = 0.7) -> None:
     batch.advantage = normalised(batch.reward, batch.group)
 
 
+def heavily_penalised(batch: Batch, share: float = 0.7) -> None:
+    """The penalty varies more than the task's reward does."""
+    never = batch.rng.random(GROUPS)[batch.group] < share
+    task, length = np.where(never, 0.0, batch.reward), -0.5 * batch.length
+    batch.parts = {"reward_task": task, "reward_length": np.asarray(length, dtype=np.float64)}
+    batch.reward = task + length
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def solved_and_penalised(batch: Batch) -> None:
+    heavily_penalised(batch, share=0.0)
+
+
 def mildly_penalised(batch: Batch) -> None:
     penalised(batch, share=0.0)
 

@@ -13,6 +13,7 @@ from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter import credited
 from tests.analysis.linter.remarks import asked
+from tests.cases.world import Shape, simulate, write
 from tests.making.loops import in_one_loop
 
 NAMED = {"name": "grpo", "parts": {"advantage": "group_normalised"}}
@@ -53,6 +54,7 @@ FAULTS = {
         Case(credited.with_kl, "kl_in_advantage", "KL to the reference"),
         Case(credited.with_length, "length_in_advantage", "the length"),
         Case(credited.penalised, "side_part", "reward_length"),
+        Case(credited.heavily_penalised, "side_part", "reward_length"),
         Case(credited.without_weights, "other_weights", "0.2 × reward_format + 0.8 × reward_task"),
         Case(credited.silent_part, "silent_part", "reward_format is 0 in all 1,024 responses"),
         Case(credited.paid_by_turn, "paid_by_turn", "reward_format gives 0.2"),
@@ -76,6 +78,7 @@ CONTROLS = {
     for fault in (
         credited.nothing,
         credited.mildly_penalised,
+        credited.solved_and_penalised,
         credited.with_weights,
         credited.normalised_by_part,
         credited.judge_away_to_the_end,
@@ -206,3 +209,15 @@ def test_a_healthy_log_says_what_was_looked_at(tmp_path: Path) -> None:
     remarks = lint(open_run(credited.written(tmp_path / "run", credited.nothing)))
     (remark,) = (each for each in remarks if each.rule == "credit")
     assert remark.sentence.startswith("The advantages of 1,024 responses") and not remark.severity
+
+
+@pytest.mark.parametrize(("kept", "advantage"), [(3, "group_normalised"), (6, "group_normalised"), (3, "group_mean")])
+def test_advantages_of_larger_groups_than_are_logged(tmp_path: Path, kept: int, advantage: str) -> None:
+    """Half of each group is logged: its deviation, that of a sample, says of how many. Without it nothing does."""
+    log = simulate(Shape(61, steps=16, advantage=advantage))
+    there = log.responses["seq_id"] % 6 < kept
+    run = open_run(write(log.keep(there[log.row], there), tmp_path / "run", "verl"))
+    said = [remark.sentence for remark in asked(run, "advantages") if remark.severity]
+    assert any("do not add up to 0, where those of whole groups do" in each for each in said) is (
+        kept == 3 and advantage == "group_normalised"
+    ), said
