@@ -39,7 +39,7 @@ def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
     if evidence.is_live and not drop.lasting:
         sentence = f"Dropping now: {words}."
     else:
-        sentence = f"{capital(words)}, {'and still low' if evidence.is_live else 'where the run ends'}."
+        sentence = f"{capital(drop.fell)}, {'and still low' if evidence.is_live else 'where the run ends'}."
     noise = f", and each value is {half_width(drop.noise, share=share)}" if drop.noise else ""
     back = f"step {drop.good_step}"
     causes = rivals(Family.FALL, evidence)

@@ -79,13 +79,26 @@ class Drop:
     @property
     def change(self) -> str:
         """From where to where: "accuracy 80 → 27%"."""
-        return f"{LEVEL_WORDS[self.metric]} {level_change(self.good, self.last, share=CATALOGUE[self.metric].share)}"
+        return f"{LEVEL_WORDS[self.metric]} {self._levels}"
 
     @property
     def words(self) -> str:
         """The same with how fast, without a full stop: "accuracy 80 → 27% in 10 steps"."""
+        return f"{self.change} {self._steps}"
+
+    @property
+    def fell(self) -> str:
+        """The same as a sentence of its own, without a full stop: "accuracy fell 80 → 27% in 10 steps"."""
+        return f"{LEVEL_WORDS[self.metric]} fell {self._levels} {self._steps}"
+
+    @property
+    def _levels(self) -> str:
+        return level_change(self.good, self.last, share=CATALOGUE[self.metric].share)
+
+    @property
+    def _steps(self) -> str:
         n = self.last_step - self.good_step
-        return f"{self.change} in {n} step{'s' * (n != 1)}"
+        return f"in {n} step{'s' * (n != 1)}"
 
 
 def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:

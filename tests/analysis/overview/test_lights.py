@@ -154,7 +154,7 @@ def test_a_live_run_is_told_to_consider_stopping(tmp_path: Path) -> None:
     assert found.sentence == "Dropping now: accuracy 80 → 27% in 1 step."
     assert found.do.startswith("Consider stopping, and go back to step 58. Score an earlier")
     ended = next(each for each in diagnose(summary, run_of("sync_offset10-reinforce-seed0")) if "drop" in each.rule)
-    assert ended.sentence == "Accuracy 80 → 27% in 9 steps, where the run ends." and "stopping" not in ended.do
+    assert ended.sentence == "Accuracy fell 80 → 27% in 9 steps, where the run ends." and "stopping" not in ended.do
 
 
 @pytest.mark.parametrize("name", RUNS)
