@@ -7,7 +7,6 @@ from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.differing import FEWEST_FRESH, HELD_BY, differing
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.mismatch_in_responses import (
-    ends_are_forbidden_at_first,
     identical_then_not,
     mismatch_at_first_tokens,
     mismatch_behind_the_first,
@@ -253,14 +252,6 @@ cause(
     requires=(mismatch_of_the_last_token_at_the_limit,),
     do="Leave the forced token out of the loss.",
     explains=(*_TAILS, "mean_ratio", "truncated_support"),
-)  # fmt: skip
-cause(
-    "ends_forbidden", Family.MISMATCH,
-    "The sampler may not end responses before a least length, which the trainer does not know",
-    requires=(ends_are_forbidden_at_first,),
-    do="Set the sampler's least number of tokens (min_tokens) to 0, or forbid the end token in the trainer as well.",
-    reports=("TRL #1002", "TRL #1003"),
-    explains=(*_TAILS, "mean_ratio", "truncated_support", "zero_filled", "on_policy_ratio"),
 )  # fmt: skip
 cause(
     "prompts_cut", Family.MISMATCH, "Long prompts are cut in sampler or trainer alone",

@@ -37,10 +37,6 @@ _FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
 """Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
 _FEWEST_GROUPS, _FAR_BELOW = 20, 0.5
 """Prompt groups on either side, and by how many of their deviations rewards differ between ranks."""
-_FEWEST_ENDS, _ALWAYS_LAST, _BESIDE_LEAST = 200, 0.99, 8
-"""Responses that one token ends, the share of its rows that are last, and positions on either side of the first one."""
-_LEAST_MISSED, _HARDLY = 0.005, 0.2
-"""Probability that the sampler leaves out ahead of the first end, and the share of it that may be left behind it."""
 _LEFT_OVER = 0.2
 """Share of the distance that is left against the row before, and ahead of the token where a shift begins."""
 
@@ -96,44 +92,6 @@ def mismatch_fades_with_position(evidence: LogEvidence) -> MarkReading | None:
         evidence.all_steps,
         engine_columns(evidence),
     )
-
-
-@mark(needs=(*ENGINE_COLUMNS, ("token_id",)), limit=6.0)
-def ends_are_forbidden_at_first(evidence: LogEvidence) -> MarkReading | None:
-    """The sampler leaves out a part of the trainer's probability up to the position where the first response ends, and
-    none from there on: the mean ratio is below 1 ahead of it; in standard errors."""
-    frame = differing(evidence)
-    if frame is None:
-        return None
-    last = frame["position"] == frame["last_position"]
-    of_token = last.groupby(frame["token_id"]).agg(["sum", "mean"])
-    ends = of_token[(of_token["mean"] > _ALWAYS_LAST) & (of_token["sum"] >= _FEWEST_ENDS)]
-    if not len(ends):
-        return None
-    token = ends["sum"].idxmax()
-    first = int(frame["position"][frame["token_id"] == token].min())
-    ahead = frame["position"] < first
-    beside = ahead & (frame["position"] >= first - _BESIDE_LEAST), ~ahead & (frame["position"] < first + _BESIDE_LEAST)
-    (missed, error), (left, _) = _missed(frame[ahead]), _missed(frame[~ahead])
-    (before, of_before), (behind, of_behind) = (_missed(frame[each]) for each in beside)
-    at_once = before - behind > 3 * float(np.hypot(of_before, of_behind)) and behind < before / 2
-    if not (missed > _LEAST_MISSED and abs(left) < _HARDLY * missed and at_once):
-        return MarkReading(0.0, "")
-    return MarkReading(
-        missed / error,
-        f"no response ends before position {first}, and up to there {percent(missed)} of the trainer's probability is "
-        f"left out, behind it {percent(max(left, 0.0))}",
-        evidence.all_steps, engine_columns(evidence), place=f"positions before {first}",
-    )  # fmt: skip
-
-
-def _missed(frame: pd.DataFrame) -> tuple[float, float]:
-    """1 less the mean ratio of trainer to sampler, the probability that the sampler leaves out; its standard error."""
-    short = 1 - np.exp(frame["fresh"].clip(upper=1.0))
-    of = short.groupby([frame["step"], frame["seq_id"]]).agg(["sum", "size"])
-    mean = float(of["sum"].sum() / max(of["size"].sum(), 1))
-    apart = of["sum"] - mean * of["size"]
-    return mean, max(float((apart**2).sum()) ** 0.5 / max(len(frame), 1), _EQUAL)
 
 
 @mark(needs=(*ENGINE_COLUMNS, GROUP), limit=2.0)

@@ -411,17 +411,3 @@ def test_labels_that_say_nothing_of_the_weights_are_named(tmp_path: Path) -> Non
     for sampler in (rounded, older):
         found = whole_responses(tmp_path / sampler.__name__, sampler, lag=1, noise=0.0)
         assert found.of_cause != "labels_without_weights", found.sentence
-
-
-@pytest.mark.parametrize("least", [21, 0])
-def test_a_least_length_that_the_trainer_does_not_know_is_named(tmp_path: Path, least: int) -> None:
-    """A sampler that leaves out unlikely tokens at all positions has none."""
-
-    def forbidden(call: Call, logits: Array) -> Array:
-        early = (np.arange(logits.shape[1]) == 0) & (call.position < least)
-        unlikely = logits < np.quantile(logits, 0.5, axis=1, keepdims=True)
-        return np.where(early if least else unlikely, -1e9, logits)
-
-    log = simulate(Shape(53, lag=1, steps=16, closing=0.1, noise=0.003), sampler=forbidden)
-    causes = {each.of_cause for each in asked(open_run(write(log, tmp_path / "run")), "mismatch_cause")}
-    assert ("ends_forbidden" in causes) is bool(least)
