@@ -6,7 +6,7 @@ from math import inf
 import streamlit as st
 
 from ratioscope.analysis.compare.siblings import SEED, Sibling, short_settings, siblings
-from ratioscope.analysis.findings.numbers import number, rounded_level
+from ratioscope.analysis.findings.numbers import rounded_level
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
 from ratioscope.analysis.runs.store import Listed
 from ratioscope.catalogue import CATALOGUE
@@ -96,13 +96,12 @@ def _line(sibling: Sibling, name: str, headline: Headline, here: Headline, scale
 
 
 def _result(headline: Headline) -> str:
-    """Its end, the mean of its last values with its 95% interval, behind the sign of its first light."""
+    """Its end, behind the sign of its first light; how well it is known is a question of the comparison."""
     if headline.level_end is None:
         return "no level"
     state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
     share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
-    noise = f" ±{number(headline.level_noise * (100 if share else 1), digits=1)}" if headline.level_noise else ""
-    return f":material/{state.icon}: **{escape(rounded_level(headline.level_end, share=share))}**{noise}"
+    return f":material/{state.icon}: **{escape(rounded_level(headline.level_end, share=share))}**"
 
 
 def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:

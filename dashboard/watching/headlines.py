@@ -12,10 +12,10 @@ from typing import Self
 
 import pandas as pd
 
-from ratioscope.analysis.compare.grouping import end_count, end_value
+from ratioscope.analysis.compare.grouping import end_value
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.course import level_moved, level_trend
-from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of, noise_of_mean
+from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
 from ratioscope.analysis.overview.lights import lights_of
@@ -42,8 +42,6 @@ class Headline:
     """What the run is for by step, evaluation accuracy or else means of the reward; as many of them."""
     level_end: float | None = None
     """Where it ends, the mean of its last values: what a comparison of runs compares."""
-    level_noise: float = 0.0
-    """Half width of the 95% interval of that; 0: unknown."""
     change: str = ""
     """From where to where it went, in words; "": too few values."""
     level_metric: str = ""
@@ -107,7 +105,6 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         last_reward=float(reward.tail(5).mean()) if len(reward) else None,
         level=_points(level),
         level_end=end_value(ends) if len(ends) else None,
-        level_noise=noise_of_mean(opened.summary, metric, end_count(len(ends))) if len(ends) else 0.0,
         change=level_moved(opened.summary, limits),
         level_metric=metric,
         metrics={key: _points(series.tail(1))[0] for key, series in logged.items() if len(series)},

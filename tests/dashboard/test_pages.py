@@ -403,5 +403,5 @@ def test_beside_the_remedy_stands_what_was_tried_the_best_first(root: Path) -> N
     ends = {name: end_of(name) for name in tried}
     best_first = sorted(tried, key=lambda name: -ends[name])
     assert [link for link in links if link in tried.values()] == [tried[name] for name in best_first]
-    shown = [text for text in sentences(at).splitlines() if text.startswith(":material/") and "±" in text]
+    shown = [text for text in sentences(at).splitlines() if re.fullmatch(r":material/\w+: \*\*\d+%\*\*", text)]
     assert [re.findall(r"\d+%", text) for text in shown] == [[f"{100 * ends[name]:.0f}%"] for name in best_first]
