@@ -1,6 +1,7 @@
 """The app: navigation and frame, nothing else. `main` runs for every view."""
 
 import logging
+from base64 import b64encode
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ratioscope")
 _SIDEBAR = 208  # pixels
+# In the page itself: a run of the script that is cut short takes its files away while the browser still asks for them.
+_ICON = f"data:image/png;base64,{b64encode(Path(__file__).with_name('icon.png').read_bytes()).decode()}"
 _STYLE = f"<style>{Path(__file__).with_name('components').joinpath('style.css').read_text('utf-8')}</style>"
 
 
@@ -35,17 +38,14 @@ def main(default: str = "") -> None:
 
     shown = {START.key: START, **MENU} if demo() else MENU
     default = default or next(iter(shown))
-    st.set_page_config(
-        page_title="ratioscope", page_icon=str(Path(__file__).with_name("icon.png")), layout="wide",
-        initial_sidebar_state=_SIDEBAR,
-    )  # fmt: skip
+    st.set_page_config(page_title="ratioscope", page_icon=_ICON, layout="wide", initial_sidebar_state=_SIDEBAR)
     st.html(_STYLE)
     pages = {
         name: st.Page(_drawing(page), title=page.title, icon=page.icon, url_path=name, default=name == default)
         for name, page in shown.items()
     }
     session().pages = pages
-    st.logo(str(Path(__file__).with_name("icon.png")), size="large")
+    st.logo(_ICON, size="large")
     chosen = st.navigation(list(pages.values()), position="hidden")
     if not login.admitted():
         return

@@ -133,3 +133,11 @@ def test_a_note_on_a_step_is_in_all_charts_and_can_be_found(open_page: OpenPage)
     expect(notes.first).to_be_visible()
     open_page("/metrics?run=grpo")
     expect(notes).to_have_count(0)
+
+
+def test_pictures_are_in_the_page_itself(open_page: OpenPage) -> None:
+    """The server takes a file away where a run of the script is cut short, and the browser gets a 404 for it."""
+    page = open_page("/overview?run=grpo")
+    settled(page, "Overview")
+    shown = page.locator("img, link[rel~=icon]").evaluate_all("all => all.map((each) => each.src || each.href)")
+    assert len(shown) >= 2 and not [address for address in shown if "/media/" in address]
