@@ -58,11 +58,12 @@ class StandingWords:
     terms: str
     """What those words are here, and by what they are judged; empty where nothing was."""
     collapsed: str
-    """Which settings collapsed, by what rule, and since when; empty where none did."""
+    """Which settings collapsed, and by what rule; empty where none did."""
     caveat: str
-    """What so few seeds cannot tell, and what else differs than algorithm and schedule; empty where nothing does."""
+    """What so few seeds cannot tell, what else differs than algorithm and schedule, that settings start apart; or
+    empty."""
     remarks: tuple[str, ...]
-    """What was not compared, and why; how far apart settings began."""
+    """What was not compared, and why."""
     measure: str
     """What is compared: the metric, and which values "the end" are."""
     basis: str
@@ -198,7 +199,7 @@ def _value(metric: str, value: float) -> str:
 
 
 def _collapsed(found: Standing) -> str:
-    """What counts as a collapse, and each setting from where to where it fell, and since when."""
+    """What counts as a collapse, and each setting from where to where it fell."""
     if not found.fallen:
         return ""
     named = short_names(found.settings)
@@ -214,12 +215,12 @@ def _collapsed(found: Standing) -> str:
 def _fall(collapse: Collapse, metric: str) -> str:
     """From the best to the end; of another metric than the one that is compared, by its name."""
     what = "" if collapse.metric == metric else f"{LEVEL_WORDS[collapse.metric]} "
-    levels = (_value(collapse.metric, level) for level in (collapse.best, collapse.end))
-    return f"{what}{' → '.join(levels)}, low since step {collapse.since}"
+    return what + " → ".join(_value(collapse.metric, level) for level in (collapse.best, collapse.end))
 
 
 def _caveat(found: Standing) -> str:
-    """Said where a setting that is ranked has too few seeds, or where rivals differ in more than their names tell."""
+    """Said where a setting that is ranked has too few seeds, where rivals differ in more than their names tell, and
+    where they start apart."""
     told, counts = list[str](), sorted({len(row.seeds) for group in found.ranked for row in group.rows})
     if counts and counts[-1] == 1:
         told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
@@ -228,8 +229,8 @@ def _caveat(found: Standing) -> str:
         told.append(f"Fewer than {FEWEST_SEEDS} seeds {where}: others may change this order.")
     rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
     if besides := differing_besides(found.settings, rivals):
-        told.append(f"Besides, {some(besides)} differ{'s' * (len(besides) == 1)}.")
-    return " ".join(told)
+        told.append(f"Settings also differ in {some(besides)}.")
+    return " ".join(filter(None, (*told, _starts(found))))
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ def _remarks(found: Standing) -> tuple[str, ...]:
     if found.without and found.ranked:
         missing = some(found.settings[place].label for place in found.without)
         told.append(f"No value of {lowered(CATALOGUE[found.metric].title)}: {missing}.")
-    return (*told, *filter(None, [_starts(found)]))
+    return tuple(told)
 
 
 def _starts(found: Standing) -> str:
@@ -257,8 +258,7 @@ def _starts(found: Standing) -> str:
     if not apart or not max(means) - min(means) > max(*apart, margin(metric, max(means))):
         return ""
     low, high = (_value(metric, end) for end in (min(means), max(means)))
-    between = by_how_much(max(apart), metric)
-    return f"First values lie further apart between settings ({low} to {high}) than between seeds (at most {between})."
+    return f"Settings start apart, at {low} to {high}."
 
 
 def _measure(found: Standing) -> str:

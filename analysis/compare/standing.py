@@ -24,7 +24,7 @@ from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.possible import possible, width
 from ratioscope.analysis.compare.run_noise import Noise, RunDifference, holm, noise_of_runs, p_beyond, run_difference
 from ratioscope.analysis.compare.tasks import tasks
-from ratioscope.analysis.summary.intervals import Interval
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
 # From fewer seeds of any setting the noise of the evaluations decides: a t interval over two runs is wider than all.
 FEWEST_SEEDS = 3
@@ -95,6 +95,8 @@ class SettingRow:
     """What each seed ends with, by `Member.unit`."""
     rank: Rank | None = None
     """None: it has no rival."""
+    from_best: Interval = NO_INTERVAL
+    """95 % of what it ends with minus what the best of its group does, by which it is judged; none of the best."""
     letters: str = ""
     """Settings of a group that share one do not differ significantly; empty where nothing can be tested."""
 
@@ -229,6 +231,8 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         place: _row(place, called[place], values[place], noise[place], limits[named[place]], by_seeds=by_seeds)
         for place in order
     }
+    from_best = {each.b: (each.over_seeds if by_seeds else each.here).interval.negative for each in of_best}
+    rows = {place: replace(row, from_best=from_best.get(place, NO_INTERVAL)) for place, row in rows.items()}
     groups = [
         SettingGroup(name if len(blocks) > 1 else "", tuple(_ranked(block, rows, differ, tied)), ranked=True)
         for name, block in blocks.items()

@@ -360,7 +360,7 @@ def _add_beyond(fig: go.Figure, shown: Sequence[CurveLine], metric: str, x: Ends
             fig.add_annotation(
                 x=1, xref="paper", xanchor="right", xshift=-4, y=at, yref="paper", yanchor=("bottom", "top")[at],
                 text=f"{arrow} {lines}, to {metric_value(metric, sign * max(sign * end for end in far))}",
-                font={"size": 11, "color": mode.muted}, showarrow=False,
+                font={"size": 12, "color": mode.muted}, bgcolor=theme.rgba(mode.surface, 0.85), showarrow=False,
             )  # fmt: skip
 
 

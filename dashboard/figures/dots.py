@@ -1,4 +1,5 @@
-"""Settings at the end of their runs: a row each, best first, with seeds, mean and interval."""
+"""Settings at the end of their runs: a row each, best first, with seeds, mean and what each is judged by: how far it is
+from the best."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -7,7 +8,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.standing import Rank, SettingGroup, SettingRow
+from ratioscope.analysis.compare.wording import margin_words
+from ratioscope.analysis.summary.intervals import Interval
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import base
@@ -32,8 +36,8 @@ def dot_plot(
     colours: Mapping[int, str] = MappingProxyType({}),
     most: int = MOST_ROWS,
 ) -> go.Figure:
-    """A row a setting, best first: seeds, mean and interval, or a mark of its own for the only seed; a line at the
-    best of each group.
+    """A row a setting, best first: seeds and mean, or a mark of its own for the only seed; a line at the best of each
+    group, and from there on a bar over the interval of the difference. It leaves out the line where a setting is worse.
 
     Args:
         called: how settings stand to that best, by their places (`rank_words`); said in each row.
@@ -41,7 +45,7 @@ def dot_plot(
         colours: of settings by their places, those of their curves; others are grey.
         most: rows in all; of each group the best are drawn, see `rows_drawn`.
     """
-    named, places = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]]()
+    named, places, bars = dict[int, tuple[str, bool]](), list[tuple[int, SettingRow]](), dict[int, Interval]()
     fig = base.figure(mode, x_title="")
     for group, rows in zip(groups, rows_drawn(groups, most), strict=True):
         first = len(named)
@@ -50,12 +54,20 @@ def dot_plot(
         for row in rows:
             places.append((len(named), row))
             named[len(named)] = row.name, False
+        bars |= {row.place: _bar(row, group, metric) for row in rows}
         if group.ranked and np.isfinite(best := group.rows[0].value):
+            rows_of = {"y0": first - 0.6, "y1": len(named) - 0.4}
+            if group.rows[0].rank is Rank.BEST:
+                tied = best - orientation(metric) * margin(metric, best)
+                fig.add_shape(
+                    type="rect", x0=tied, x1=best, **rows_of, layer="below", fillcolor=theme.rgba(mode.muted, 0.13),
+                    line={"width": 0},
+                )  # fmt: skip
             line = {"color": mode.muted, "width": 1, "dash": "dash"}
-            fig.add_shape(type="line", x0=best, x1=best, y0=first - 0.6, y1=len(named) - 0.4, line=line)
+            fig.add_shape(type="line", x0=best, x1=best, **rows_of, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         own = [each for each in places if colours.get(each[1].place, mode.muted) == colour]
-        _add_rows(fig, own, metric, colour, made)
+        _add_rows(fig, own, bars, metric, colour, made)
     ends = {
         at: (
             metric_value(metric, row.value, *row.interval),
@@ -66,7 +78,7 @@ def dot_plot(
     }
     fig.add_annotation(
         x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], called),
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], bars, metric, called),
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), LONGEST_NAME), range=[len(named) - 0.4, -0.6],
@@ -74,7 +86,7 @@ def dot_plot(
         showline=False,
     )  # fmt: skip
     fig.update_xaxes(
-        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], metric), automargin=False,
+        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], bars, metric), automargin=False,
     )  # fmt: skip
     if is_share(metric):
         fig.update_xaxes(tickformat=".0%")
@@ -107,12 +119,23 @@ def dot_plot(
     return fig
 
 
-def _marks(rows: Sequence[SettingRow], called: Mapping[int, str]) -> str:
+def _bar(row: SettingRow, group: SettingGroup, metric: str) -> Interval:
+    """What is drawn of it: the difference from the best, from there on, as far as it is possible; of settings that
+    cannot be told apart the interval of each."""
+    first = group.rows[0]
+    if first.rank is not Rank.BEST:
+        return row.interval
+    return Interval(*map(float, np.clip(first.value + np.array(row.from_best), *CATALOGUE[metric].possible)))
+
+
+def _marks(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str, called: Mapping[int, str]) -> str:
     """What is drawn, mark by mark."""
     told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
     told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
-    told += ["━ 95%"] if any(np.isfinite(row.interval.low) for row in rows) else []
-    told += [f"┆ {base.plotly_text(called[row.place])}" for row in rows if row.rank is Rank.BEST and called][:1]
+    best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
+    if any(np.isfinite(bar.low) for bar in bars.values()):
+        told.append("━ 95% of the difference" if best else "━ 95%")
+    told += [f"┆ {best}", f"░ {margin_words(metric)}"] if best else []
     return "&nbsp;&nbsp; ".join(told)
 
 
@@ -137,15 +160,16 @@ def rows_drawn(groups: Sequence[SettingGroup], most: int = MOST_ROWS) -> list[tu
 def _add_rows(
     fig: go.Figure,
     places: Sequence[tuple[int, SettingRow]],
+    bars: Mapping[int, Interval],
     metric: str,
     colour: str,
     made: Mapping[int, Sequence[str]],
 ) -> None:
     """Intervals, seeds and means of these rows in one colour."""
-    known = [(at, row) for at, row in places if np.isfinite(row.interval.low)]
+    known = [(at, bar) for at, row in places if np.isfinite((bar := bars[row.place]).low)]
     gap = [np.nan]
     fig.add_scatter(
-        x=np.concatenate([gap, *[[*row.interval, np.nan] for _, row in known]]).astype(np.float32),
+        x=np.concatenate([gap, *[[*bar, np.nan] for _, bar in known]]).astype(np.float32),
         y=np.concatenate([gap, *[[at, at, np.nan] for at, _ in known]]).astype(np.float32),
         mode="lines", line={"color": theme.rgba(colour, 0.45), "width": 5}, hoverinfo="skip", connectgaps=False,
     )  # fmt: skip
@@ -185,9 +209,9 @@ def _in_a_line(row: SettingRow, metric: str) -> str:
     return f"{row.name}: {', '.join(filter(None, told))}, {len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
 
 
-def _of_rows(rows: Sequence[SettingRow], metric: str) -> list[float] | None:
+def _of_rows(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str) -> list[float] | None:
     """The ends of the axis: all that is drawn, and not beyond what is possible but for half a mark."""
-    values = np.concatenate([[], *[[row.value, *row.interval, *row.seeds] for row in rows]])
+    values = np.concatenate([[], *[[row.value, *bars[row.place], *row.seeds] for row in rows]])
     values = values[np.isfinite(values)]
     if not len(values):
         return None

@@ -27,7 +27,8 @@ def dots(comparison: Comparison, look: Look = _USUAL, *, most: int = figures.MOS
     colours = {place: style.colour for place, style in looks(comparison, look).items()}
     called, made = rank_words(found), _made(comparison)
     draw = partial(figures.dot_plot, found.groups, metric, called=called, made=made, colours=colours, most=most)
-    said = f"Bars: {comparison.words.basis}." if comparison.words.basis else ""
+    what = "differences from the best, " * bool(called)
+    said = f"Bars: {what}{comparison.words.basis}." if comparison.words.basis else ""
     return chart(comparison.mode, key, comparison.words.measure, draw, said, _numbers(comparison), (metric,))
 
 
@@ -51,8 +52,8 @@ def _numbers(comparison: Comparison) -> pd.DataFrame:
     metric, names, called = comparison.measure.metric, comparison.labels, rank_words(comparison.standing)
     rows = [
         {"setting": names[row.place], "seed": str(seed), metric: float(value), "mean": row.value,
-         "low": row.interval.low, "high": row.interval.high, "group": row.letters,
-         "to the best": called.get(row.place, "")}
+         "low": row.interval.low, "high": row.interval.high, "from best, low": row.from_best.low,
+         "from best, high": row.from_best.high, "group": row.letters, "to the best": called.get(row.place, "")}
         for row in comparison.standing.rows for seed, value in row.seeds.items()
     ]  # fmt: skip
     return pd.DataFrame(rows)

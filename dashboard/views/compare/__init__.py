@@ -60,8 +60,9 @@ evaluation knows nothing of this.
 besides the interval of the pair, with its swing, has to leave out 0, and other seeds may say otherwise. *Worse* is a
 setting that differs from the best; of settings that share a letter none differs from another. *Tied* is one of which a
 one-sided test excludes that it is behind the best by more than 5 points (of a metric that is no share, 10%); these
-tests are corrected together, too (Holm). *Undecided* are the others. Bars hold for each setting by itself and are not
-corrected.
+tests are corrected together, too (Holm). *Undecided* are the others. A bar is the 95% interval of the difference from
+the best, drawn from there; the shade is what counts as tied. Of a worse setting it leaves out the line. Bars hold for
+each pair by itself and are not corrected.
 
 **Collapsed** is a setting of which a run fell below its best by the share that is named, and by more than noise, and
 did not come back: the rule of the finding, over the whole run.

@@ -221,7 +221,7 @@ def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Re
     assert sentences[3].startswith(
         "Worse: behind the best (95% by 512 evaluation prompts, not seeds). Collapsed (lost 25%"
     )
-    assert sentences[3].endswith("+ of its best): reinforce 49% → 8.2%, low since step 15.")
+    assert sentences[3].endswith("+ of its best): reinforce 49% → 8.2%.")
     assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
     dots = next(pair.charts)
