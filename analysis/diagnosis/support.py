@@ -127,8 +127,8 @@ def _more_than_age(found: EngineFacts, facts: Facts) -> str:
     """A mismatch that is usually more than what old weights add, and no harm as far as that is known."""
     engine, age = (part.value if (part := facts.path.part(cause)) else 0.0 for cause in (Cause.ENGINE, Cause.AGE))
     first = "The engine mismatch does not hurt" if found.verdict is EngineVerdict.DOES_NOT else "Engine mismatch"
-    limit = number(facts.limits.engine)
-    return f"{first}: {tv_text(engine)} on average (limit {limit}), more than old weights add ({tv_text(age)})."
+    more = f", more than old weights add ({tv_text(age)})" if age > 0 else ""
+    return f"{first}: {tv_text(engine)} on average (limit {number(facts.limits.engine)}){more}."
 
 
 def _noise_floor(evidence: RunEvidence) -> float:

@@ -216,10 +216,7 @@ def beside_the_update(facts: EngineFacts) -> str:
     bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
-    return (
-        f"What an update gains changes by {_rounded(bias.value)} (limit {percent(bias.limit)}), although the mismatch "
-        "is larger than the mean update."
-    )
+    return f"What an update gains changes by {_rounded(bias.value)} (limit {percent(bias.limit)})."
 
 
 def against_limits(facts: EngineFacts) -> str:

@@ -66,21 +66,15 @@ class Fall:
     recovered: tuple[int, ...] = ()
     """The steps after it at which the level was at its best again, up to noise, where it did not stay."""
     stretches: tuple[tuple[int, int], ...] = ()
-    """First and last step of each stretch of values that are low; of means, which hold several steps, none."""
+    """First and last step of each stretch of values that are as low; of means, which hold several steps, none."""
+    times: int = 1
+    """How often it fell: as many as there are stretches, where they are few and it rose above the limit between all of
+    them by more than the noise of a value."""
 
     @property
     def lowest_step(self) -> int:
         """The step of the lowest value since the fall."""
         return int(self.low.index[int(self.low.argmin())])
-
-    @property
-    def times(self) -> int:
-        """How often it fell: of two stretches that are low, with its best between them, up to noise, the later one is
-        another fall. Of more stretches than are named it is one."""
-        if len(self.stretches) > _MOST_STRETCHES:
-            return 1
-        begun = [first for first, _ in self.stretches]
-        return 1 + sum(any(first < step < later for step in self.recovered) for first, later in pairwise(begun))
 
     @property
     def words(self) -> str:
@@ -109,14 +103,14 @@ class Fall:
         one of the best value, which `words` names."""
         below = f"below {rounded_level(self.limit, share=self.share)}"
         below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
-        if self.came_back:
-            return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if 1 < len(self.stretches) <= _MOST_STRETCHES:
             *earlier, (first, last) = self.stretches
             for_good = last == self.last_step
             over = [f"{a}–{b}" if b > a else str(a) for a, b in (earlier if for_good else self.stretches)]
             steps = "step" if over == [str(earlier[0][0])] else "steps"
             return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
+        if self.came_back:
+            return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered and self.window > 1:
             again = f"step{'s' * (len(self.recovered) > 1)} {some(map(str, self.recovered))}"
             return f"{below} from step {self.found}, recovered in {again}"
@@ -291,11 +285,12 @@ def find_fall(
         ):
             fall = fall_at(level, position, limit, noise, metric, window)
             low, good = after[after < limit], after[after >= best.iloc[position:] - allowed]
-            stretches = tuple(
-                (int(after.index[start]), int(after.index[end - 1])) for start, end in _low(after < limit)
-            )
+            stretches = _stretches(after, limit)
             fall = replace(fall, low=low, after=float(after.median()), n_after=len(after))
-            fall = replace(fall, stretches=stretches if window == 1 else ())
+            if window == 1:
+                risen = [after.loc[end:start].max() for (_, end), (start, _) in pairwise(stretches)]
+                often = len(stretches) <= _MOST_STRETCHES and min(risen, default=limit) > limit + noise
+                fall = replace(fall, stretches=stretches, times=len(stretches) if often else 1)
             if len(good) and good.index[-1] < low.index[-1]:
                 fall = replace(fall, recovered=tuple(map(int, good.index)))
             return fall
@@ -322,7 +317,14 @@ def find_setback(
     longest = max(stretches, key=lambda stretch: stretch.stop - stretch.start)
     low = level.iloc[longest]
     fall = fall_at(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
-    return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True)
+    # Of all that is so low since the best level, not of the longest stretch alone.
+    low_again = _stretches(level.loc[fall.best_step :], fall.limit) if window == 1 else ()
+    return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True, stretches=low_again)
+
+
+def _stretches(level: "pd.Series[float]", limit: float) -> tuple[tuple[int, int], ...]:
+    """First and last step of each stretch of values below the limit."""
+    return tuple((int(level.index[start]), int(level.index[end - 1])) for start, end in _low(level < limit))
 
 
 def _low(is_low: "pd.Series[bool]") -> list[tuple[int, int]]:

@@ -130,12 +130,15 @@ class Setup:
         return "this loss neither clips tokens nor weights them by their ratio"
 
     def against_staleness(self, facts: Facts) -> str:
-        """The remedies of staleness in their order: its source, and a loss that stands it. A sentence, or empty."""
-        first = self.align if facts.cause_of_staleness is Cause.ENGINE else self.fresher(facts)
-        if not self.unbounded:
-            return first
+        """The remedies of staleness; of old data first a loss that stands it, which costs no time, then its source. A
+        sentence, or empty."""
         clip = "take a loss with a clip"
-        return f"{first.removesuffix('.')}, or {clip}." if first else f"{capital(clip)}."
+        if facts.cause_of_staleness is Cause.ENGINE:
+            return f"{self.align.removesuffix('.')}, or {clip}." if self.unbounded else self.align
+        source = self.fresher(facts)
+        if not self.unbounded:
+            return source
+        return f"{capital(clip)}, or {source[0].lower()}{source[1:]}" if source else f"{capital(clip)}."
 
     def closer(self, facts: Facts) -> str:
         """The remedy of staleness by its cause. Sentences."""

@@ -28,7 +28,7 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
         first = answer is verdict.answers[0]  # what happened, whichever steps are chosen
         asked = "" if first else _IN_SHORT.get(answer.question, answer.question)
         link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
-        with st.container(gap=None):
+        with st.container(gap=None, key="happened" if first else None):
             if asked or link:
                 with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
                     st.caption(asked, width="content")

@@ -33,8 +33,9 @@ def parts(
 ) -> go.Figure:
     """The parts of the path over the steps, the engine's with its limit where that is not far off."""
     fig = base.figure(mode, y_title="total variation", height=280)
+    alone = not {Cause.AGE, Cause.ENGINE_OR_AGE} & {*series}  # then it is the staleness that other pages draw
     for cause, values in series.items():
-        colour = _COLOURS.get(cause, mode.text)
+        colour = theme.CURRENT if cause is Cause.ENGINE and alone else _COLOURS.get(cause, mode.text)
         finite = values.where(np.isfinite(values))
         sparse = finite.notna().mean() < 1
         if cause is Cause.ENGINE and sparse:  # known in some steps: a line would join what is not known

@@ -68,6 +68,7 @@ def story(
             evidence.mark_steps(figures[-1], finding, summary, mode)
     heights = (_FIRST, *(1.0 for _ in panels[1:]))
     fig = base.stacked(figures, mode, heights=heights, gap=_BETWEEN, height=height)
+    fig.update_yaxes({"nticks": 4}, {"type": "log"})  # powers of ten are high, and a panel is low
     for panel, (bottom, top) in zip(panels, base.domains(heights, _BETWEEN), strict=True):
         if finding is not None:
             strength = _SHADE if finding.metric in panel.keys else _PALE

@@ -217,7 +217,7 @@ def test_a_scorer_that_breaks_is_never_the_policy_s_fault(name: str, metric: str
 def test_no_metric_is_blamed_for_a_fall_in_the_first_steps() -> None:
     """The best evaluation is the first one: no other metric can be known to have changed before it."""
     (collapse,) = (finding for finding in findings_of(COLLAPSE) if finding.rule == "reward_collapse")
-    assert collapse.sentence.startswith("Accuracy fell 3 times, 49 → 3% (step 125)")
+    assert collapse.sentence.startswith("Accuracy fell 4 times, 49 → 3% (step 125)")
     assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
 
 

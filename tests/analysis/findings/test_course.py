@@ -84,7 +84,7 @@ def test_finding_and_headline_tell_one_course(name: str) -> None:
 
 def test_the_collapsed_run_is_told_from_its_peak_to_its_end() -> None:
     said = learning(summary_of(COLLAPSED), Limits())
-    assert said == ("Accuracy fell 3 times, 49 → 3% (step 125), then 15% (step 149).")
+    assert said == ("Accuracy fell 4 times, 49 → 3% (step 125), then 15% (step 149).")
 
 
 def test_evaluation_accuracy_has_the_interval_of_its_prompts() -> None:
@@ -157,6 +157,9 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert once.since == "After step 10; below 0.375 in steps 20–60, and since step 80"
     twice = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.4]), 0.25, noise=0.02)
     assert twice is not None and twice.since == "After step 10; below 0.375 in steps 20–30 and 50–80"
+    assert twice.times == len(twice.stretches) == 2  # a page shades as many as its headline counts
+    within = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.4]), 0.25, noise=0.04)
+    assert within is not None and within.times == 1 and "times" not in within.words  # no more above it than noise
     assert (once.found, once.last_good, once.recovered) == (20, 70, (70,))
     assert (fall.recovered, fall.last_good, fall.since) == ((), 10, "Below 0.375 since step 40")
 
