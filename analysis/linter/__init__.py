@@ -29,6 +29,7 @@ from ratioscope.analysis.linter import (
     masks,
     mismatch,
     noise_floor,
+    not_drawn,
     own_token,
     reference,
     responses,
@@ -49,8 +50,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 # Importing a module declares its checks and causes.
 _MODULES = (
     advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys,
-    limits_of_length, masks, mismatch, noise_floor, own_token, reference, responses, selection, signatures, units,
-    values,
+    limits_of_length, masks, mismatch, noise_floor, not_drawn, own_token, reference, responses, selection, signatures,
+    units, values,
 )  # fmt: skip
 
 

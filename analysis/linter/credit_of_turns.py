@@ -23,7 +23,7 @@ from ratioscope.analysis.linter.credited import (
     within_group,
 )
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
-from ratioscope.analysis.linter.selection import FAILED_REASON
+from ratioscope.analysis.linter.not_drawn import FAILED_REASON
 
 _TURNS: tuple[Need, ...] = (("advantage",), ("turn",))
 _TO_THE_END: tuple[Need, ...] = (
