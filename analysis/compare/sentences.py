@@ -47,6 +47,7 @@ from ratioscope.catalogue import CATALOGUE
 _MOST_SCHEDULES = 4
 # Of a sentence that is read once; settings beyond them are counted, the plot has them all.
 _MOST_WORDS = 25
+_COLLAPSED = "collapsed"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def rank_words(found: Standing) -> dict[int, str]:
     called = {Rank.BEST: best_word(found.metric).lower(), Rank.WORSE: worse_word(found.metric)}
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: "collapsed" if row.place in fell and row.rank is Rank.WORSE else called.get(row.rank, row.rank)
+        row.place: _COLLAPSED if row.place in fell and row.rank is Rank.WORSE else called.get(row.rank, row.rank)
         for group in found.groups
         for row in group.rows
         if row.rank
@@ -120,9 +121,10 @@ def _terms(found: Standing) -> str:
     if Rank.BEST not in used:
         return ""
     first, either = f"the {best_word(found.metric).lower()}", Rank.UNDECIDED in used
-    told = [f"tied: within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
-    told += [f"{worse_word(found.metric)}: behind {'it' if told else first}"] if either or Rank.WORSE in used else []
-    told += ["undecided: either"] if either else []
+    told = [f"tied: surely within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
+    behind = f"{worse_word(found.metric)}: surely behind {'it' if told else first}"
+    told += [behind] if either or Rank.WORSE in used else []
+    told += ["undecided: neither"] if either else []
     return f"{capital('; '.join(told))} ({_basis(found)})."
 
 
@@ -171,6 +173,10 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     named = {rank: _named(rows, others, metric, most) for rank, rows in kinds.items() if rows}
     told += f", tied with {named[Rank.TIED]}" if Rank.TIED in named else ""
     further = {Rank.UNDECIDED: "undecided", Rank.WORSE: worse_word(metric)}
+    fell = {found.settings.index(each.setting) for each in found.fallen}
+    collapsed = sum(row.place in fell for row in kinds[Rank.WORSE])
+    if collapsed and "others" in named[Rank.WORSE]:
+        named[Rank.WORSE] += f", {collapsed} of them {_COLLAPSED}"
     return [told, *(f"{words}: {named[rank]}" for rank, words in further.items() if rank in named)]
 
 
@@ -199,12 +205,14 @@ def _value(metric: str, value: float) -> str:
 
 
 def _collapsed(found: Standing) -> str:
-    """What counts as a collapse, and each setting from where to where it fell."""
+    """What counts as a collapse, and where their ranks do not say it which settings did, from where to where."""
     if not found.fallen:
         return ""
-    named = short_names(found.settings)
-    told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
+    named, called = short_names(found.settings), rank_words(found)
+    if all(called.get(found.settings.index(each.setting)) == _COLLAPSED for each in found.fallen):
+        return f"Collapsed: lost {lost} of its best or more and stayed low."
+    told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
         sentence = f"Collapsed (lost {lost}+ of its best): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
@@ -221,7 +229,7 @@ def _fall(collapse: Collapse, metric: str) -> str:
 def _caveat(found: Standing) -> str:
     """Said where a setting that is ranked has too few seeds, where rivals differ in more than their names tell, and
     where they start apart."""
-    told, counts = list[str](), sorted({len(row.seeds) for group in found.ranked for row in group.rows})
+    told, counts = [_starts(found)], sorted({len(row.seeds) for group in found.ranked for row in group.rows})
     if counts and counts[-1] == 1:
         told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
     elif counts and counts[0] < FEWEST_SEEDS:
@@ -230,7 +238,7 @@ def _caveat(found: Standing) -> str:
     rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
     if besides := differing_besides(found.settings, rivals):
         told.append(f"Settings also differ in {some(besides)}.")
-    return " ".join(filter(None, (*told, _starts(found))))
+    return " ".join(filter(None, told))
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -258,7 +266,7 @@ def _starts(found: Standing) -> str:
     if not apart or not max(means) - min(means) > max(*apart, margin(metric, max(means))):
         return ""
     low, high = (_value(metric, end) for end in (min(means), max(means)))
-    return f"Settings start apart, at {low} to {high}."
+    return f"Not like with like: settings start at {low} to {high}."
 
 
 def _measure(found: Standing) -> str:
@@ -278,7 +286,9 @@ def _basis(found: Standing) -> str:
     known = [noise for noise in known if not noise.reason]
     if not known:
         return ""
-    return f"95% by {min(known, key=lambda noise: (noise.prompts, -noise.error)).basis}, not seeds"
+    least = min(known, key=lambda noise: (noise.prompts, -noise.error))
+    swing = " and the swing of the last values" * (bool(least.prompts) and any(noise.error > 0 for noise in known))
+    return f"95% by {least.basis}{swing}, not seeds"
 
 
 def _nothing_to_compare(found: Standing) -> str:

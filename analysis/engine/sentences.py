@@ -169,8 +169,9 @@ def looks_like(like: Signature, blamed: Sequence[Blamed] = ()) -> str:
             kept = f"kept {percent(like.number)} of the probability"
             if not stated or not like.rest < 1:
                 return f"The mismatch looks like truncation (top-p, top-k): the sampler {kept}."
-            rest = f", {other} {_rounded(like.rest)} at most." if other else f": the sampler {kept}."
-            return f"{stated} makes {_rounded(1 - like.rest)} of the mismatch{rest}"
+            rest = f", at most {_rounded(like.rest)} from {other}." if other else f": the sampler {kept}."
+            share = _rounded(1 - like.rest) if like.rest >= 0.005 else "All"
+            return f"{share} of the mismatch comes from {stated}{rest}"
         case Like.ROUNDING:
             return f"The mismatch looks like rounding{by}: small, to both sides, and gone where the policy is sure."
         case Like.WEIGHTS:
@@ -216,7 +217,7 @@ def beside_the_update(facts: EngineFacts) -> str:
     bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
-    return f"What an update gains changes by {_rounded(bias.value)} (limit {percent(bias.limit)})."
+    return f"The mismatch shifts what an update gains by {_rounded(bias.value)} (limit {percent(bias.limit)})."
 
 
 def against_limits(facts: EngineFacts) -> str:
@@ -230,6 +231,17 @@ def against_limits(facts: EngineFacts) -> str:
 def _rounded(share: float) -> str:
     """In percent, without a decimal where that is no digit of a small share."""
     return percent(round(share, 2) if 0.01 <= share <= 0.99 else share)
+
+
+def missed_by_k3(k1: float, k3: float, like: Signature | None) -> str:
+    """That k3 leaves out most of the KL where the sampler cuts tokens off. A sentence, or none.
+
+    k3 takes the mean ratio for 1; under a sampler that cannot draw every token it is what the sampler keeps of the
+    policy's probability, and k1 = k3 + 1 - mean ratio.
+    """
+    if like is None or like.like is not Like.TRUNCATION or not k1 > 2 * k3:
+        return ""
+    return f"Of a KL of {number(k1, digits=2)} (k1), k3 shows {number(k3, digits=2)}: it takes the mean ratio for 1."
 
 
 def sits(remarks: Sequence[Finding]) -> str:

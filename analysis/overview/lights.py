@@ -27,7 +27,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital, number, rounded_level
 from ratioscope.analysis.findings.watched import sentence_start
-from ratioscope.analysis.findings.words import at_most, in_steps, listed
+from ratioscope.analysis.findings.words import at_most, in_steps, listed, tv_text
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown, outcomes
 from ratioscope.analysis.summary.summary import StepSummary
 
@@ -205,6 +205,9 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         values = summary.values[key].loc[: fall.found if fall else None]  # what came after it is no cause of it
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
         return LightState.HIGH, f"{_OF_DATA[key].format(worst)} before the fall."
+    if facts.fresh and engine is not None and not facts.n_agreeing:
+        mean = f"{tv_text(engine.value)} on average (limit {number(facts.limits.engine)})"
+        return LightState.SMALL, f"From the engine alone, {mean}."
     if staleness.largest <= staleness.limit:
         return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""

@@ -13,7 +13,7 @@ from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 
-_IN_SHORT = {SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "Evidence"}
+_IN_SHORT = {SINCE: "When", WHY: "Why", CHANGE: "Change", SURE: "How sure"}
 """The questions as a page that is read at a glance has them; what happened is read first without one."""
 
 
@@ -24,7 +24,8 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
         tried: draws what siblings show of the remedy, below it.
     """
     pages, tokens = session().pages, subject.log.has_tokens
-    for answer in verdict.answers:
+    # How sure is said of the reason; below what to change stands what others have tried of it.
+    for answer in sorted(verdict.answers, key=lambda each: each.question == CHANGE):
         first = answer is verdict.answers[0]  # what happened, whichever steps are chosen
         asked = "" if first else _IN_SHORT.get(answer.question, answer.question)
         link = link_of(answer, subject.opened.run_id, has_tokens=tokens)

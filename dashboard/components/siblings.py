@@ -58,7 +58,7 @@ def sibling_results(run_id: str) -> None:
 
 def _head(compared: Sequence[str], told: str) -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        st.caption(f"One setting changed{told}", width="content")
+        st.caption(f"Tried, one setting changed{told}", width="content")
         st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params={"run": list(compared)})
 
 
@@ -71,9 +71,7 @@ def _place(headline: Headline, metric: str) -> float:
 
 def _told(read: int, n: int) -> str:
     """The best are shown, of those that have been read."""
-    if not read:
-        return ": being read"
-    return f"{f', {read} of {n} read so far' if read < n else ''} (grey: this run)"
+    return " (grey: this run)" if read == n else f": {read} of {n} runs read"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

@@ -120,8 +120,8 @@ def dot_plot(
 
 
 def _bar(row: SettingRow, group: SettingGroup, metric: str) -> Interval:
-    """What is drawn of it: the difference from the best, from there on, as far as it is possible; of settings that
-    cannot be told apart the interval of each."""
+    """What is drawn of it: the difference from the best, from there on, as far as it is possible; of settings without a
+    best the interval of each."""
     first = group.rows[0]
     if first.rank is not Rank.BEST:
         return row.interval

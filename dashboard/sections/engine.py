@@ -135,6 +135,9 @@ def parts(subject: Subject) -> list[Piece]:
     data = pd.DataFrame({figures.word(cause): values for cause, values in series.items()})
     title = capital(listed([figures.word(cause) for cause in order]))
     said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
+    if is_all_staleness(subject):
+        k1, k3 = (float(shown.values[key].mean()) for key in ("kl_k1", "kl_k3"))
+        said = f"{said} {sentences.missed_by_k3(k1, k3, like(subject))}".strip()
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
     return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
 
@@ -159,7 +162,7 @@ def is_all_staleness(subject: Subject) -> bool:
     return subject.facts.fresh and subject.facts.engine_in_ratios
 
 
-_OF_RATIOS = ("kl_k3", "ratio_mean")
+_OF_RATIOS = ("kl_k1", "kl_k3", "ratio_mean")
 """Metrics of the ratios, which are the engine's where nothing else is in them."""
 
 _EFFECTS = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ratioscope.analysis.findings.course import course, learning
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC, Cause
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart
@@ -40,8 +40,12 @@ def overview(subject: Subject) -> list[Chart]:
 
 
 def _off_policy(subject: Subject) -> Chart:
-    of = subject.opened.limits
-    limits = {STALENESS: Limit(of.staleness, "staleness<br>limit"), UPDATE_METRIC: Limit(of.update, "update<br>limit")}
+    of, facts = subject.opened.limits, subject.facts
+    engine_alone = (
+        facts.fresh and facts.path.part(Cause.ENGINE) is not None
+    )  # then it is the engine's limit that counts
+    stale = Limit(of.engine, "mismatch<br>limit") if engine_alone else Limit(of.staleness, "staleness<br>limit")
+    limits = {STALENESS: stale, UPDATE_METRIC: Limit(of.update, "update<br>limit")}
     return _chart(subject, "staleness", "How off-policy is it?", (STALENESS, UPDATE_METRIC), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip
 

@@ -12,7 +12,7 @@ from ratioscope.analysis.diagnosis import RULES
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.engine.measured import measure_engine
-from ratioscope.analysis.engine.sentences import answer, sits_mostly
+from ratioscope.analysis.engine.sentences import answer, missed_by_k3, sits_mostly
 from ratioscope.analysis.engine.signature import engine_signature
 from ratioscope.analysis.engine.verdict import EffectKind, EngineVerdict, _trend, engine_facts, missing_columns
 from ratioscope.analysis.engine.where import where_engine_differs
@@ -23,8 +23,8 @@ from ratioscope.analysis.findings.setup import UNKNOWN
 from ratioscope.analysis.frameworks.remedies import Like
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from ratioscope.dashboard.sections.engine import first_lines, like
-from ratioscope.dashboard.sections.model import Paragraph
+from ratioscope.dashboard.sections.engine import first_lines, like, parts
+from ratioscope.dashboard.sections.model import Chart, Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from tests.making.engines import engine_steps
 from tests.making.runs import write_run
@@ -67,9 +67,9 @@ def test_what_the_linter_found_is_what_it_is_like(tmp_path: Path, kind: str, siz
 @pytest.mark.parametrize(
     ("framework", "sampler", "kind", "cause", "remedy"),
     [
-        ("verl", {"top_p": 0.9, "top_k": -1}, "top_p", "of the mismatch: the sampler kept",
+        ("verl", {"top_p": 0.9, "top_k": -1}, "top_p", "All of the mismatch comes from top_p 0.9: the sampler",
          "actor_rollout_ref.rollout.top_p=1 (0.9 now)."),
-        ("slime", {"top_p": 0.9}, "top_p", "top_p 0.9 makes", "top_p=1.0 (0.9 now)."),
+        ("slime", {"top_p": 0.9}, "top_p", "comes from top_p 0.9: the sampler kept", "top_p=1.0 (0.9 now)."),
         ("TRL", {"temperature": 1.2}, "temperature", "at 1.2 × the trainer's (temperature 1.2 is stated)",
          "vllm serve --logprobs-mode processed_logprobs (temperature 1.2 now)."),
         ("verl", {"dtype": "int8"}, "noise", "weights made coarser by dtype int8", "dtype=float32 (int8 now)."),
@@ -94,6 +94,20 @@ def test_the_first_lines_name_the_setting(
     if signs.like is Like.TRUNCATION:
         other = np.maximum(ratio - 1, 0).mean() / np.maximum(1 - ratio, 0).mean()
         assert signs.rest == pytest.approx(other, abs=1e-6)
+
+
+def test_what_k3_leaves_out_under_top_p_is_said() -> None:
+    """KL k3 takes the mean ratio for 1: of a sampler with top_p it showed a fiftieth of the KL, and nothing said so."""
+    subject = Subject(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
+    tokens = subject.opened.run.read("tokens")
+    log = (tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float)).groupby(tokens["step"])
+    k1, rho = -log.mean(), log.apply(lambda each: float(np.exp(each).mean()))
+    said = f"Of a KL of {k1.mean():.2g} (k1), k3 shows {(k1 - 1 + rho).mean():.2g}: it takes the mean ratio for 1."
+    (chart,) = parts(subject)
+    assert isinstance(chart, Chart) and chart.takeaway.endswith(said)
+    assert missed_by_k3(0.01, 0.0001, None) == ""
+    signs = like(subject)
+    assert signs is not None and missed_by_k3(0.01, 0.009, signs) == ""
 
 
 def test_engines_that_agree_need_no_setting(tmp_path: Path) -> None:

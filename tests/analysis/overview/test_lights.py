@@ -179,6 +179,13 @@ def test_on_every_sample_run_an_adjective_fits_its_number(name: str) -> None:
         assert off_policy.state is LightState.HIGH
 
 
+def test_a_run_on_its_own_data_is_off_policy_by_its_engine_alone() -> None:
+    """Its staleness is the engine's mismatch, and the limit of that is the one that counts."""
+    _, off_policy, _ = lights_of(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
+    assert off_policy.state is LightState.SMALL
+    assert off_policy.sentence == "From the engine alone, 0.011 on average (limit 0.025)."
+
+
 def test_the_command_line_has_a_line_for_each() -> None:
     lines = lights_text(lights_of(open_folder(SAMPLE_RUNS / RISERS[0]))).splitlines()
     assert [line.split()[1] for line in lines] == list(NAMES)
