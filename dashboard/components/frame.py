@@ -140,7 +140,7 @@ def answer(sentence: str) -> None:
 
 def how_to_read(explanation: str) -> None:
     """The formulas and how to read them, folded away at the end of a page; Markdown."""
-    with st.expander("How to read this page"):
+    with st.expander("**How to read this page**"):
         st.markdown(_FORMULA.sub(r"\n\n$$\n\1\n$$\n\n", linked(explanation)))
 
 
