@@ -104,8 +104,11 @@ class LogEvidence(Evidence):
         """The rows of the steps table, one a step."""
         rows = connection.execute("select (select count(*) from token) + (select count(*) from sequence)").fetchall()
         held = rows[0][0] <= _FEW_ROWS
-        for name in ("token", "usable", "sequence") if held else ():
+        for name in ("token", "sequence") if held else ():
             connection.execute(f"create or replace temp table {name} as select * from {name}")
+        if held:  # of the rows that are held now
+            usable = "select * exclude (invalid) from token where invalid is null"
+            connection.execute(f"create or replace temp view usable as {usable}")
         connection.register("policy_ahead", run.versions_ahead.reset_index())
         # Where some tokens have a version, a response's is theirs, and not that of the others.
         counted = str(run.counts_versions and not self.log.has("behavior_version")).lower()

@@ -53,7 +53,10 @@ from (
         case when behavior_version < max(behavior_version) over (partition by step, seq_id)
             then max(position) over (partition by step, seq_id, behavior_version) - position end as before_change,
         logp_current::double - logp_same_engine as onward
-    from examined where hash(step, group_id) % $every = 0
+    from examined
+    -- The windows are over whole responses, but of no others than those that have such a token.
+    semi join (select step, seq_id from examined where isfinite($apart)) as placed using (step, seq_id)
+    where hash(step, group_id) % $every = 0
     qualify logp_behavior is not null and isfinite(apart) and invalid is null
 )
 left join response using (step, seq_id)
