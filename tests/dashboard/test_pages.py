@@ -207,6 +207,7 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
 @pytest.mark.parametrize("page", [*RUN_PAGES, "compare"])
 def test_a_page_that_stands_open_keeps_no_state(live: RunRecorder, root: Path, page: str) -> None:
     """A state of a long run takes tens of megabytes, and each viewer of a run that is written sees hundreds."""
+    gc.freeze()  # what other tests have made is not looked through
     write_run(root / "another", make_steps(5), algorithm={"name": "reinforce"}, schedule=SCHEDULE)
     chosen = ["live-run", "another"] if page == "compare" else "live-run"
     stands_open, at = visit(page, run=chosen), visit(page, run=chosen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 from streamlit.testing.v1.element_tree import Element
 
 from ratioscope.catalogue import CATALOGUE
@@ -17,6 +17,19 @@ from ratioscope.dashboard.views import runs
 
 PAGES = tuple(MENU)
 RUN_PAGES = tuple(name for name, page in MENU.items() if page.group == "One run")
+
+
+def _ended(runner: local_script_runner.LocalScriptRunner, timeout: float = 3) -> None:
+    """Wait for a script. The harness asks a thousand times a second whether it has ended, which slows it down."""
+    assert runner._script_thread is not None
+    runner._script_thread.join(timeout)
+    if runner._script_thread.is_alive():
+        runner.request_stop()
+        runner.join()
+        raise RuntimeError(f"The script has not ended within {timeout} s.")
+
+
+local_script_runner.require_widgets_deltas = _ended
 
 
 def _script(page: str) -> None:
