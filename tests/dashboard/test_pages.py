@@ -219,6 +219,7 @@ def test_a_page_that_stands_open_keeps_no_state(live: RunRecorder, root: Path, p
         live.flush()
         at.run()
     gc.collect()
+    gc.unfreeze()
     assert not any(one() for one in drawn)
     assert not stands_open.run().exception
 
