@@ -81,10 +81,6 @@ class Difference:
         """Two-sided, of the t test that `interval` comes from; NaN without one."""
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
-    def p_beyond(self, margin: float, sign: int = 1) -> float:
-        """One-sided, of A - B, or with sign -1 of B - A, being at least the margin; NaN as `p_value`."""
-        return float(stdtr(self.freedom, (sign * self.value - margin) / self.error))
-
     @cached_property
     def probability(self) -> tuple[float, Interval]:
         """P(A > B): that a run of A ends above a run of B, whatever their seeds; a tie counts one half. NaN with fewer

@@ -186,18 +186,6 @@ def _excludes(a: Noise, b: Noise) -> float:
     return _largest(lambda z: (ends_at := _between(a, b, z))[0] > 0 or ends_at[1] < 0)
 
 
-def p_beyond(a: Noise, b: Noise, margin: float) -> float:
-    """One-sided, of A - B being at least the margin; NaN where the noise or the margin is not known.
-
-    It is below p where the upper end of the interval of A - B at the level 1 - 2 p is below the margin.
-    """
-    if a.reason or b.reason or not isfinite(margin):
-        return float("nan")
-    if a.value - b.value >= margin:
-        return 1.0
-    return float(ndtr(-_largest(lambda z: _between(a, b, z)[1] < margin)))
-
-
 def _largest(holds: Callable[[float], bool]) -> float:
     """The z up to which something holds that holds at small ones."""
     low, high = 0.0, _LARGEST_Z

@@ -22,7 +22,7 @@ from ratioscope.analysis.compare.contrast import Difference, difference_over_run
 from ratioscope.analysis.compare.grouping import Setting
 from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.possible import possible, width
-from ratioscope.analysis.compare.run_noise import Noise, RunDifference, holm, noise_of_runs, p_beyond, run_difference
+from ratioscope.analysis.compare.run_noise import Noise, RunDifference, holm, noise_of_runs, run_difference
 from ratioscope.analysis.compare.tasks import tasks
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
 
@@ -38,7 +38,7 @@ class Rank(StrEnum):
 
     BEST = "best"
     TIED = "tied"
-    """Not worse than the best by as much as the margin; tests against all bests are judged together (Holm)."""
+    """Not worse than the best by as much as the margin: the interval of its difference lies within it."""
     UNDECIDED = "undecided"
     """No significant difference, and one beyond the margin is not excluded; or no test can be made."""
     WORSE = "worse"
@@ -221,7 +221,6 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
     }
     differ = dict(zip(pairs, seeds if by_seeds else here, strict=True))
     of_best = [contrasts[block[0], other] for block in blocks.values() for other in block[1:]]
-    tied = _tied(metric, of_best, noise, by_seeds=by_seeds)
     limits = {
         task: possible(metric, [settings[p] for p in places], np.concatenate([[], *(values[p] for p in places)]))
         for task, places in of_task.items()
@@ -232,6 +231,7 @@ def standing(settings: Sequence[Setting], metric: str, by: Axis = "step") -> Sta
         for place in order
     }
     from_best = {each.b: (each.over_seeds if by_seeds else each.here).interval.negative for each in of_best}
+    tied = {each.b for each in of_best if _is_tied(metric, each.ends[0], from_best[each.b])}
     rows = {place: replace(row, from_best=from_best.get(place, NO_INTERVAL)) for place, row in rows.items()}
     groups = [
         SettingGroup(name if len(blocks) > 1 else "", tuple(_ranked(block, rows, differ, tied)), ranked=True)
@@ -294,14 +294,14 @@ def _judged(p_values: Sequence[float]) -> list[bool | None]:
     return [rejected if isfinite(p_value) else None for p_value, rejected in zip(p_values, holm(p_values), strict=True)]
 
 
-def _tied(metric: str, contrasts: Sequence[Contrast], noise: Sequence[Noise], *, by_seeds: bool) -> set[int]:
-    """Places of the settings that are not worse than the best of their group by as much as the margin."""
-    p_values = []
-    for each in contrasts:
-        allowed, better = margin(metric, each.ends[0]), orientation(metric)
-        above, below = (noise[each.a], noise[each.b])[::better]
-        p_values.append(each.over_seeds.p_beyond(allowed, better) if by_seeds else p_beyond(above, below, allowed))
-    return {each.b for each, rejected in zip(contrasts, holm(p_values), strict=True) if rejected}
+def _is_tied(metric: str, best: float, from_best: Interval) -> bool:
+    """Whether a setting is not worse than the best by as much as the margin.
+
+    Not corrected for their number: the best is the one that ended best, so that differences from it are rather too
+    large, and a reader finds each interval in the plot.
+    """
+    behind = -from_best.low if orientation(metric) > 0 else from_best.high
+    return behind < margin(metric, best)
 
 
 def _row(
