@@ -96,6 +96,7 @@ def dot_plot(
                 "font": {"size": 12, "color": colour}}  # fmt: skip
 
     key = fig.layout.annotations[0].to_plotly_json()
+    key["text"] = key["text"].replace("━", "<br>━")  # two lines
     above = [
         {"x": 0, "xref": "paper", "xanchor": "left", "y": at, "yshift": 0 if head else 12, "showarrow": False,
          "text": f"{text} · {ends[at][1]}" if at in ends and ends[at][1] else text,
@@ -104,8 +105,8 @@ def dot_plot(
     ]  # fmt: skip
     narrow = {
         "annotations": [key, *(at_end(at, value, colour) for at, (value, _, colour) in ends.items()), *above],
-        "height": _NARROW_ROW * len(named) + 64, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
-        "margin": {"r": 56},
+        "height": _NARROW_ROW * len(named) + 80, "yaxis": {"showticklabels": False}, "xaxis": {"nticks": 4},
+        "margin": {"r": 56, "t": 40},
     }  # fmt: skip
     told = {at: (f"{value}  {word}".strip(), colour) for at, (value, word, colour) in ends.items()}
     for at, (text, colour) in told.items():
