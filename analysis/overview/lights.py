@@ -205,10 +205,10 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         values = summary.values[key].loc[: fall.found if fall else None]  # what came after it is no cause of it
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
         return LightState.HIGH, f"{_OF_DATA[key].format(worst)} before the fall."
-    if facts.fresh and engine is not None and not facts.n_agreeing:
-        mean = f"{tv_text(engine.value)} on average (limit {number(facts.limits.engine)})"
-        return LightState.SMALL, f"From the engine alone, {mean}."
     if staleness.largest <= staleness.limit:
+        if facts.fresh and engine is not None and not facts.n_agreeing:
+            mean = f"{tv_text(engine.value)} on average (limit {number(facts.limits.engine)})"
+            return LightState.SMALL, f"From the engine alone, {mean}."
         return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."
     over = f", above the limit {in_steps(len(staleness.over), facts)}" if staleness.over else ""
     said = f"Staleness is {number(staleness.median, digits=2)} in the median step (limit {staleness.limit:g}){over}."
