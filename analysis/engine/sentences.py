@@ -233,7 +233,7 @@ def _rounded(share: float) -> str:
     return percent(round(share, 2) if 0.01 <= share <= 0.99 else share)
 
 
-def missed_by_k3(k1: float, k3: float, like: Signature | None) -> str:
+def missed_by_k3(k1: float, k3: float, ratio_mean: float, like: Signature | None) -> str:
     """That k3 leaves out most of the KL where the sampler cuts tokens off. A sentence, or none.
 
     k3 takes the mean ratio for 1; under a sampler that cannot draw every token it is what the sampler keeps of the
@@ -241,7 +241,8 @@ def missed_by_k3(k1: float, k3: float, like: Signature | None) -> str:
     """
     if like is None or like.like is not Like.TRUNCATION or not k1 > 2 * k3:
         return ""
-    return f"Of a KL of {number(k1, digits=2)} (k1), k3 shows {number(k3, digits=2)}: it takes the mean ratio for 1."
+    cut = f"takes the mean ratio for 1, and the cut makes it {number(ratio_mean)}"
+    return f"Trust k1 ({number(k1)}): k3 ({number(k3)}) {cut}."
 
 
 def sits(remarks: Sequence[Finding]) -> str:

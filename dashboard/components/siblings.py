@@ -45,7 +45,7 @@ def sibling_results(run_id: str) -> None:
         here = known.get(run_id, Headline())
         read = [sibling for sibling in changed if sibling.run_id in known]
         best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:_MOST_BESIDE]
-        _head([run.run_id for run in asked], _told(len(read), len(changed)))
+        _head([run.run_id for run in asked], _told(len(read), len(changed), _end(here)))
         names, scale = short_settings(best), _scale([here, *(known[sibling.run_id] for sibling in best)])
         with st.container(key="sibling-lines", gap="xxsmall"):
             for sibling in best:
@@ -69,9 +69,9 @@ def _place(headline: Headline, metric: str) -> float:
     return -headline.level_end
 
 
-def _told(read: int, n: int) -> str:
-    """The best are shown, of those that have been read."""
-    return " (grey: this run)" if read == n else f": {read} of {n} runs read"
+def _told(read: int, n: int, end: str) -> str:
+    """The best are shown, of those that have been read; beside the end of this run."""
+    return f": {read} of {n} runs read" if read < n else f" (grey: this run, {end})" if end else " (grey: this run)"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:
@@ -98,8 +98,15 @@ def _result(headline: Headline) -> str:
     if headline.level_end is None:
         return "no level"
     state = LightState[headline.lights[NAMES.index(LEARNING)][0]] if headline.lights else LightState.UNKNOWN
+    return f":material/{state.icon}: **{_end(headline)}**"
+
+
+def _end(headline: Headline) -> str:
+    """The mean of the last values of a run, as text for Markdown; empty where it is not known."""
+    if headline.level_end is None:
+        return ""
     share = headline.level_metric in CATALOGUE and CATALOGUE[headline.level_metric].share
-    return f":material/{state.icon}: **{escape(rounded_level(headline.level_end, share=share))}**"
+    return escape(rounded_level(headline.level_end, share=share))
 
 
 def sibling_runs(run_id: str, *, all_shown: bool = False) -> None:

@@ -56,14 +56,11 @@ def dot_plot(
             named[len(named)] = row.name, False
         bars |= {row.place: _bar(row, group, metric) for row in rows}
         if group.ranked and np.isfinite(best := group.rows[0].value):
+            line = {"color": mode.muted, "width": 1, "dash": "dash"}
             rows_of = {"y0": first - 0.6, "y1": len(named) - 0.4}
             if group.rows[0].rank is Rank.BEST:
                 tied = best - orientation(metric) * margin(metric, best)
-                fig.add_shape(
-                    type="rect", x0=tied, x1=best, **rows_of, layer="below", fillcolor=theme.rgba(mode.muted, 0.13),
-                    line={"width": 0},
-                )  # fmt: skip
-            line = {"color": mode.muted, "width": 1, "dash": "dash"}
+                fig.add_shape(type="line", x0=tied, x1=tied, **rows_of, line=line | {"dash": "dot"})
             fig.add_shape(type="line", x0=best, x1=best, **rows_of, line=line)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         own = [each for each in places if colours.get(each[1].place, mode.muted) == colour]
@@ -136,7 +133,7 @@ def _marks(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str
     best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
     if any(np.isfinite(bar.low) for bar in bars.values()):
         told.append("━ 95% of the difference" if best else "━ 95%")
-    told += [f"┆ {best}", f"░ {margin_words(metric)}"] if best else []
+    told += [f"┆ {best}", f"┊ {margin_words(metric)} behind"] if best else []
     return "&nbsp;&nbsp; ".join(told)
 
 

@@ -136,8 +136,8 @@ def parts(subject: Subject) -> list[Piece]:
     title = capital(listed([figures.word(cause) for cause in order]))
     said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
     if is_all_staleness(subject):
-        k1, k3 = (float(shown.values[key].mean()) for key in ("kl_k1", "kl_k3"))
-        said = f"{said} {sentences.missed_by_k3(k1, k3, like(subject))}".strip()
+        k1, k3, mean = (float(shown.values[key].median()) for key in ("kl_k1", "kl_k3", "ratio_mean"))
+        said = f"{said} {sentences.missed_by_k3(k1, k3, mean, like(subject))}".strip()
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
     return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
 

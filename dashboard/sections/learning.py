@@ -41,12 +41,12 @@ def overview(subject: Subject) -> list[Chart]:
 
 def _off_policy(subject: Subject) -> Chart:
     of, facts = subject.opened.limits, subject.facts
-    engine_alone = (
-        facts.fresh and facts.path.part(Cause.ENGINE) is not None
-    )  # then it is the engine's limit that counts
+    # Of data of the policy's own version it is the engine's limit that counts.
+    engine_alone = facts.fresh and facts.path.part(Cause.ENGINE) is not None
     stale = Limit(of.engine, "mismatch<br>limit") if engine_alone else Limit(of.staleness, "staleness<br>limit")
     limits = {STALENESS: stale, UPDATE_METRIC: Limit(of.update, "update<br>limit")}
-    return _chart(subject, "staleness", "How off-policy is it?", (STALENESS, UPDATE_METRIC), "total variation",
+    title = f"How off-policy is it?{' By its engine alone' * engine_alone}"
+    return _chart(subject, "staleness", title, (STALENESS, UPDATE_METRIC), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip
 
 

@@ -59,9 +59,10 @@ evaluation knows nothing of this.
 5% (Holm 1979). Over seeds, where every setting has three or more; else by the evaluation prompts of these runs, where
 besides the interval of the pair, with its swing, has to leave out 0, and other seeds may say otherwise. *Worse* is a
 setting that differs from the best; of settings that share a letter none differs from another. A bar is the 95% interval
-of the difference from the best, drawn from there: of a worse setting it leaves out the line. *Tied* is a setting whose
-bar does not reach beyond the shade, 5 points behind the best (of a metric that is no share, 10%). *Undecided* are the
-others. Bars hold for each pair by itself: of many, one that leaves out the line may still be undecided.
+of the difference from the best, drawn from there: of a worse setting it does not reach the dashed line. *Tied* is
+a setting whose bar does not reach the dotted line, 5 points from the best (of a metric that is no share, 10%).
+*Undecided* are the others. Bars hold for each pair by itself: of many, one that misses the dashed line may still be
+undecided.
 
 **Collapsed** is a setting of which a run fell below its best by the share that is named, and by more than noise, and
 did not come back: the rule of the finding, over the whole run.
