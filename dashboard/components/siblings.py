@@ -35,12 +35,12 @@ def sibling_results(run_id: str) -> None:
     if not changed:
         return
     reader, asked = server_reader(), [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
-    reader.ask(asked)
+    reader.ask(asked, at_once=True)
     reader.wait(_GRACE)
     waiting = bool(reader.ask(asked))
 
     def lines() -> None:
-        left = reader.ask(asked)
+        left = reader.ask(asked, at_once=True)
         known = {run.run_id: headline for run in asked if (headline := reader.get(run)) is not None}
         here = known.get(run_id, Headline())
         read = [sibling for sibling in changed if sibling.run_id in known]

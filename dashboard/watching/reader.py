@@ -6,6 +6,7 @@ ask what is known; nothing here waits for a run.
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class Reader:
         self.version = 0
         """Grows with every headline that is new."""
         self._known: dict[Path, _Known] = {}
+        self._waiting: deque[Path] = deque()
+        """Folders of runs that are to be read, in their order."""
         self._alarms: dict[Path, int] = {}
         self._lock, self._idle = Lock(), Event()
         self._idle.set()
@@ -91,13 +94,20 @@ class Reader:
         """Note that a live run was found critical at this step; the first time counts."""
         self._alarms.setdefault(folder, step)
 
-    def ask(self, runs: Sequence[Listed]) -> int:
-        """Have these read; returns how many are still to be read."""
+    def ask(self, runs: Sequence[Listed], *, at_once: bool = False) -> int:
+        """Have these read; returns how many are still to be read.
+
+        Args:
+            at_once: before all others that wait: somebody looks at a page that shows them.
+        """
         with self._lock:
             wanted = list(self._wanted(runs))
             if wanted and self._idle.is_set():
                 self._idle.clear()
                 Thread(target=self._read, args=(wanted,), name="headlines", daemon=True).start()
+            elif at_once:
+                asked = {run.folder for run, _ in wanted}
+                self._waiting = deque(sorted(self._waiting, key=lambda folder: folder not in asked))
         return len(wanted)
 
     def wait(self, seconds: float) -> None:
@@ -136,16 +146,22 @@ class Reader:
             )
             of = {str(run.folder): (run, news) for run, news in left}
             begun = time.monotonic()
-            for folder, worked_out in self._work_out([run.folder for run, _ in left]):
+            with self._lock:
+                self._waiting = deque(run.folder for run, _ in left)
+            for folder, worked_out in self._work_out(len(left)):
                 self._note(*of[str(folder)], worked_out, time.monotonic() - begun)
                 begun = time.monotonic()
         finally:
             self._idle.set()
 
-    def _work_out(self, folders: list[Path]) -> Iterator[tuple[Path, Headline]]:
-        if not self.processes or len(folders) < _FEW:
-            return ((folder, found(folder)) for folder in folders)
-        return by_processes(folders, self.processes)
+    def _work_out(self, number: int) -> Iterator[tuple[Path, Headline]]:
+        if not self.processes or number < _FEW:
+            return ((folder, found(folder)) for folder in iter(self._take, None))
+        return by_processes(self._take, number, self.processes)
+
+    def _take(self) -> Path | None:
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
 
     def _note(self, run: Listed, news: str, known: Headline | None, took: float = 0.0) -> bool:
         """Keep what was found; whether that is a headline."""

@@ -9,8 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,22 +23,23 @@ _NICE = 15
 _TRIES = 2
 
 
-def by_processes(folders: Sequence[Path], most: int) -> Iterator[tuple[Path, Headline]]:
-    """The headlines of the runs in these folders as they come, from so many processes at most."""
-    todo, done = deque(folders), SimpleQueue[tuple[Path, Headline]]()
-    for _ in range(min(most, len(folders))):
-        Thread(target=_hand_out, args=(todo, done), name="headlines", daemon=True).start()
-    for _ in folders:
+def by_processes(take: Callable[[], Path | None], number: int, most: int) -> Iterator[tuple[Path, Headline]]:
+    """The headlines of runs as they come, from so many processes at most.
+
+    Args:
+        take: the folder of the next run; None when all are taken. Called by several threads.
+        number: of the runs.
+    """
+    done = SimpleQueue[tuple[Path, Headline]]()
+    for _ in range(min(most, number)):
+        Thread(target=_hand_out, args=(take, done), name="headlines", daemon=True).start()
+    for _ in range(number):
         yield done.get()
 
 
-def _hand_out(todo: deque[Path], done: SimpleQueue[tuple[Path, Headline]]) -> None:
+def _hand_out(take: Callable[[], Path | None], done: SimpleQueue[tuple[Path, Headline]]) -> None:
     process: subprocess.Popen[str] | None = None
-    while todo:
-        try:
-            folder = todo.popleft()
-        except IndexError:  # another one was faster
-            break
+    while (folder := take()) is not None:
         answer, problem = None, f"{folder}: reading it ended the process that did."
         for _ in range(_TRIES):
             try:

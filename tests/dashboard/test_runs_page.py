@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -385,6 +386,33 @@ def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.
     assert {run.run_id: reader.get(run) for run in listed} == {run.run_id: read_headline(run.folder) for run in listed}
 
 
+def test_runs_that_a_page_shows_are_read_before_those_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a run that has fallen, those that differ in one setting waited for all the others of a new server."""
+    for name in "abcd":
+        write_run(tmp_path / name, make_steps(1))
+    begun, goes_on, order = Event(), Event(), list[str]()
+
+    def found(folder: Path) -> Headline:
+        order.append(folder.name)
+        begun.set()
+        assert goes_on.wait(60)
+        return Headline(tokens=1)
+
+    monkeypatch.setattr(reading, "found", found)
+    reader, listed = Reader(), discover([tmp_path])
+    assert reader.ask(listed) == 4
+    assert begun.wait(60)
+    last = [run for run in listed if run.run_id not in order][-1]
+    assert reader.ask([last], at_once=True) == 1
+    goes_on.set()
+    while reader.ask(listed):
+        reader.wait(60)
+    assert order[1] == last.folder.name
+    assert sorted(order) == list("abcd")
+
+
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_run_over_which_a_process_ended_is_given_to_one_more(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
@@ -399,7 +427,7 @@ def test_a_run_over_which_a_process_ended_is_given_to_one_more(
         return process
 
     monkeypatch.setattr(worker, "_start", start)
-    ((_, found),) = worker.by_processes([fresh / "mine"], 1)
+    ((_, found),) = worker.by_processes(iter([fresh / "mine", None]).__next__, 1, 1)
     assert len(started) == 2
     assert found == read_headline(fresh / "mine") or (deaths == 2 and "ended the process that did" in found.problem)
 
