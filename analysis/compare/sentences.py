@@ -122,8 +122,7 @@ def _terms(found: Standing) -> str:
         return ""
     first, either = f"the {best_word(found.metric).lower()}", Rank.UNDECIDED in used
     told = [f"tied: surely within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
-    behind = f"{worse_word(found.metric)}: surely behind {'it' if told else first}"
-    told += [behind] if either or Rank.WORSE in used else []
+    told += [f"{worse_word(found.metric)}: surely behind{'' if told else f' {first}'}"] * (either or Rank.WORSE in used)
     told += ["undecided: neither"] if either else []
     return f"{capital('; '.join(told))} ({_basis(found)})."
 
@@ -176,7 +175,7 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     fell = {found.settings.index(each.setting) for each in found.fallen}
     collapsed = sum(row.place in fell for row in kinds[Rank.WORSE])
     if collapsed and "others" in named[Rank.WORSE]:
-        named[Rank.WORSE] += f", {collapsed} of them {_COLLAPSED}"
+        named[Rank.WORSE] += f", {collapsed} {_COLLAPSED}"
     return [told, *(f"{words}: {named[rank]}" for rank, words in further.items() if rank in named)]
 
 
@@ -211,7 +210,7 @@ def _collapsed(found: Standing) -> str:
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     named, called = short_names(found.settings), rank_words(found)
     if all(called.get(found.settings.index(each.setting)) == _COLLAPSED for each in found.fallen):
-        return f"Collapsed: lost {lost} of its best or more and stayed low."
+        return f"Collapsed: lost {lost}+ of its best for good."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
         sentence = f"Collapsed (lost {lost}+ of its best): {some(told, '; ', most)}."
@@ -229,16 +228,16 @@ def _fall(collapse: Collapse, metric: str) -> str:
 def _caveat(found: Standing) -> str:
     """Said where a setting that is ranked has too few seeds, where rivals differ in more than their names tell, and
     where they start apart."""
-    told, counts = [_starts(found)], sorted({len(row.seeds) for group in found.ranked for row in group.rows})
+    rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
+    besides = [*filter(None, [_starts(found)]), *differing_besides(found.settings, rivals)]
+    told = [f"Also different: {some(besides)}."] if besides else []
+    counts = sorted({len(row.seeds) for group in found.ranked for row in group.rows})
     if counts and counts[-1] == 1:
         told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
     elif counts and counts[0] < FEWEST_SEEDS:
         where = "each" if counts[-1] < FEWEST_SEEDS else "in some"
         told.append(f"Fewer than {FEWEST_SEEDS} seeds {where}: others may change this order.")
-    rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
-    if besides := differing_besides(found.settings, rivals):
-        told.append(f"Settings also differ in {some(besides)}.")
-    return " ".join(filter(None, told))
+    return " ".join(told)
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -253,7 +252,7 @@ def _remarks(found: Standing) -> tuple[str, ...]:
 
 
 def _starts(found: Standing) -> str:
-    """That settings begin further apart than the seeds of one do, and than what counts as tied."""
+    """Where settings begin, if further apart than the seeds of one do, and than what counts as tied; or empty."""
     metric, by = found.metric, found.ends[0].by
     if metric not in SENSIBLE:  # of other metrics it is no head start
         return ""
@@ -266,7 +265,7 @@ def _starts(found: Standing) -> str:
     if not apart or not max(means) - min(means) > max(*apart, margin(metric, max(means))):
         return ""
     low, high = (_value(metric, end) for end in (min(means), max(means)))
-    return f"Not like with like: settings start at {low} to {high}."
+    return f"starts ({low} to {high})"
 
 
 def _measure(found: Standing) -> str:
@@ -287,7 +286,7 @@ def _basis(found: Standing) -> str:
     if not known:
         return ""
     least = min(known, key=lambda noise: (noise.prompts, -noise.error))
-    swing = " and the swing of the last values" * (bool(least.prompts) and any(noise.error > 0 for noise in known))
+    swing = " and swing" * (bool(least.prompts) and any(noise.error > 0 for noise in known))
     return f"95% by {least.basis}{swing}, not seeds"
 
 

@@ -58,7 +58,7 @@ def sibling_results(run_id: str) -> None:
 
 def _head(compared: Sequence[str], told: str) -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        st.caption(f"Tried, one setting changed{told}", width="content")
+        st.caption(f"Tried{told}", width="content")
         st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params={"run": list(compared)})
 
 

@@ -47,7 +47,7 @@ def render() -> None:
         if door.open:
             metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", "Causes", f"{len(CAUSES)} known ones, against their signs") as door:
+    with fold("causes", "Causes", f"{len(CAUSES)} known, against their signs") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers[1:]:

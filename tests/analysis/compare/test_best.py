@@ -33,7 +33,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     assert told.caveat == "One seed each: others may change this order; run at least 3."
     assert rank_words(found) == {0: "best", 1: "undecided", 2: "worse", 3: "worse", 4: "worse"}
     assert not found.by_seeds and told.basis == "95% by 400 evaluation prompts, not seeds"
-    terms = "Tied: surely within 5 points of the best; worse: surely behind it; undecided: neither"
+    terms = "Tied: surely within 5 points of the best; worse: surely behind; undecided: neither"
     assert told.terms == f"{terms} ({told.basis})."
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
@@ -43,7 +43,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
 def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
-    assert found.by_seeds and told.caveat == "Not like with like: settings start at 41% to 51%."
+    assert found.by_seeds and told.caveat == "Also different: starts (41% to 51%)."
     assert told.sentences == ("Best: a (51%, 3 seeds), tied with c (51%).", "Worse: b (41%).")
     wide = near | {"d (epsilon 0.6)": [0.30, 0.66, 0.50]}
     _, told_apart = _told(_of(wide))
@@ -142,13 +142,13 @@ def test_what_else_differs_between_rivals_is_said_with_the_best() -> None:
         return member([0.5] * 8, algorithm=name, optimiser={"lr": rate}, task=TASK, **more)
 
     alike = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2", schedule={"sync_interval": 4})])
-    assert "also differ" not in _told(alike)[1].caveat  # which has no rival
+    assert "Also different" not in _told(alike)[1].caveat  # which has no rival
     rivals = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2")])
-    assert _told(rivals)[1].caveat.endswith(" Settings also differ in lr (1 unless named).")
+    assert _told(rivals)[1].caveat.startswith("Also different: lr (1 unless named). ")
     sampled = [at("a", "1", sampler={"top_p": 1.0}), at("b", "2", sampler={"top_p": 0.9})]
-    assert _told(grouped_settings(sampled))[1].caveat.endswith(" Settings also differ in top_p and lr.")
+    assert _told(grouped_settings(sampled))[1].caveat.startswith("Also different: top_p and lr. ")
     older = grouped_settings([at("a", "1", sampler={"top_p": 1.0}), at("b", "1")])
-    assert "also differ" not in _told(older)[1].caveat
+    assert "Also different" not in _told(older)[1].caveat
 
 
 @pytest.mark.parametrize(("starts", "said"), [((0.42, 0.49), True), ((0.42, 0.45), False), ((0.42, 0.42), False)])
@@ -162,9 +162,9 @@ def test_settings_that_begin_further_apart_than_their_seeds_are_pointed_out(
         ))
         for name, start, seeds in zip("ab", starts, ((0, 1), (0,)), strict=True)
     ]  # fmt: skip
-    assert _told(groups)[1].caveat.startswith("Not like with like: settings start at 42% to 49%. ") == said
-    assert ("settings start" in _told(groups)[1].caveat) == said
-    assert "settings start" not in _told([replace(each, members=each.members[:1]) for each in groups])[1].caveat
+    assert _told(groups)[1].caveat.startswith("Also different: starts (42% to 49%). ") == said
+    assert ("starts (" in _told(groups)[1].caveat) == said
+    assert "starts (" not in _told([replace(each, members=each.members[:1]) for each in groups])[1].caveat
 
 
 def test_names_are_what_differs() -> None:

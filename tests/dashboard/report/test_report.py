@@ -219,8 +219,8 @@ def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Re
     assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Worse: reinforce (8.2%)."]
     assert sentences[2].startswith("One seed each")
     assert sentences[3] == (
-        "Worse: surely behind the best (95% by 512 evaluation prompts and the swing of the last values, not seeds). "
-        "Collapsed: lost 25% of its best or more and stayed low."
+        "Worse: surely behind the best (95% by 512 evaluation prompts and swing, not seeds). "
+        "Collapsed: lost 25%+ of its best for good."
     )
     assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
