@@ -173,9 +173,8 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     told += f", tied with {named[Rank.TIED]}" if Rank.TIED in named else ""
     further = {Rank.UNDECIDED: "undecided", Rank.WORSE: worse_word(metric)}
     fell = {found.settings.index(each.setting) for each in found.fallen}
-    collapsed = sum(row.place in fell for row in kinds[Rank.WORSE])
-    if collapsed and "others" in named[Rank.WORSE]:
-        named[Rank.WORSE] += f", {collapsed} {_COLLAPSED}"
+    if collapsed := sum(row.place in fell for row in kinds[Rank.WORSE]):
+        named[Rank.WORSE] += f", {collapsed} {_COLLAPSED}" if len(kinds[Rank.WORSE]) > 1 else f", {_COLLAPSED}"
     return [told, *(f"{words}: {named[rank]}" for rank, words in further.items() if rank in named)]
 
 
