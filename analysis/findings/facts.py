@@ -208,6 +208,12 @@ class Facts:
         return self.path.part(Cause.ENGINE) is not None or bool(self.n_agreeing)
 
     @property
+    def engine_alone(self) -> bool:
+        """Whether the data are the policy's own, and the engine differs by more than rounding: it is all staleness."""
+        engine = self.path.part(Cause.ENGINE)
+        return self.fresh and engine is not None and engine.value > ROUNDING_TV
+
+    @property
     def updates_logged(self) -> bool:
         return self.path.part(Cause.UPDATE) is not None
 

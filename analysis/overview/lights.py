@@ -206,7 +206,7 @@ def _off_policy(summary: StepSummary, facts: Facts, findings: Sequence[Finding],
         worst = number(float(values.min() if key == "ratio_min" else values.max()), digits=2)
         return LightState.HIGH, f"{_OF_DATA[key].format(worst)} before the fall."
     if staleness.largest <= staleness.limit:
-        if facts.fresh and engine is not None and not facts.n_agreeing:
+        if engine is not None and facts.engine_alone:
             mean = f"{tv_text(engine.value)} on average (limit {number(facts.limits.engine)})"
             return LightState.SMALL, f"From the engine alone, {mean}."
         return LightState.SMALL, f"{capital(at_most('staleness', staleness))}."

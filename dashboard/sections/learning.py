@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ratioscope.analysis.findings.course import course, learning
-from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC, Cause
+from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.sections.model import Chart
@@ -41,11 +41,11 @@ def overview(subject: Subject) -> list[Chart]:
 
 def _off_policy(subject: Subject) -> Chart:
     of, facts = subject.opened.limits, subject.facts
-    # Of data of the policy's own version it is the engine's limit that counts.
-    engine_alone = facts.fresh and facts.path.part(Cause.ENGINE) is not None
-    stale = Limit(of.engine, "mismatch<br>limit") if engine_alone else Limit(of.staleness, "staleness<br>limit")
+    # Then it is the engine's limit that counts.
+    alone = facts.engine_alone
+    stale = Limit(of.engine, "mismatch<br>limit") if alone else Limit(of.staleness, "staleness<br>limit")
     limits = {STALENESS: stale, UPDATE_METRIC: Limit(of.update, "update<br>limit")}
-    title = f"How off-policy is it?{' By its engine alone' * engine_alone}"
+    title = f"How off-policy is it?{' By its engine alone' * alone}"
     return _chart(subject, "staleness", title, (STALENESS, UPDATE_METRIC), "total variation",
                   *(limits[key] for key in subject.known(limits)))  # fmt: skip
 

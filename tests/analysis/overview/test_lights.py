@@ -10,6 +10,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.findings.facts import Cause, facts_of, path_of
 from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.overview.lights import NAMES, Light, LightState, lights, lights_of, lights_text
@@ -184,6 +185,9 @@ def test_a_run_on_its_own_data_is_off_policy_by_its_engine_alone() -> None:
     _, off_policy, _ = lights_of(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
     assert off_policy.state is LightState.SMALL
     assert off_policy.sentence == "From the engine alone, 0.011 on average (limit 0.025)."
+    facts = facts_of(summary_of("mismatch-grpo-seed0"))
+    rounding = path_of({Cause.ENGINE: (5e-8, 5e-8)}, 5e-8, 5e-8, 1)  # as in the first step of a run with one engine
+    assert facts.engine_alone and not replace(facts, path=rounding).engine_alone
 
 
 def test_the_command_line_has_a_line_for_each() -> None:
