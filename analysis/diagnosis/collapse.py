@@ -159,16 +159,10 @@ def _origin(evidence: RunEvidence, fall: Fall) -> dict[str, Any]:
     """The fields of a finding that say where the fall comes from, and how sure that is."""
     causes, moved = _causes(evidence), moved_before(evidence, fall)
     leading = causes[0][0] if causes else None
-    metric = (
-        next((METRIC_OF[sign.mark.name] for sign in leading.speaking if sign.mark.name in METRIC_OF), "")
-        if leading
-        else moved.cause
-        if moved.cause in CATALOGUE
-        else ""
-    )
+    first = moved.cause if moved.cause in CATALOGUE else ""
     return {
         "unexplained": not (causes or moved.before or moved.meanwhile),
-        "cause": metric,
+        "cause": metric_of(leading) if leading else first,
         "of_cause": leading.cause.name if leading else "",
         "sure": _sure(evidence, moved, fall),
         "why": _story(evidence, moved, fall),
@@ -186,10 +180,15 @@ def _sure(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     causes = _causes(evidence)
     clauses = filter(None, ("" if causes else _order(moved), holds, fall.noise_words))
     told = [f"{capital(clause.removesuffix('.'))}." for clause in clauses]
-    return " ".join([*([_signs_of(evidence, causes)] if causes else []), *told])
+    return " ".join([*([signs_of(evidence, causes)] if causes else []), *told])
 
 
-def _signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str:
+def metric_of(suspect: Suspect) -> str:
+    """The metric that a cause is seen in; "" for none."""
+    return next((METRIC_OF[sign.mark.name] for sign in suspect.speaking if sign.mark.name in METRIC_OF), "")
+
+
+def signs_of(evidence: RunEvidence, causes: Sequence[Sequence[Suspect]]) -> str:
     """How much speaks for the leading cause, and how many of the others have all that they need; a sentence."""
     (leading, *_), others = causes[0], sum(map(len, causes)) - 1
     known = sum(sign.known for sign in leading.of((*leading.cause.requires, *leading.cause.supports)))
@@ -308,8 +307,8 @@ def remedy_of(evidence: RunEvidence, suspect: Suspect) -> str:
 
 
 def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
-    """What to go back to, a clause; nothing of a fall that came back."""
-    if fall.came_back:
+    """What to go back to, a clause; nothing of a fall that came back to stay."""
+    if fall.came_back and not fall.fell_again:
         return []
     if evidence.values.index[0] in (fall.last_good, fall.best_step):  # no later step was better, beyond noise
         return ["restart from the beginning"]

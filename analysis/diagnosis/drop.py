@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.diagnosis.around import CLEAR, fall_seen, noise_of_one
-from ratioscope.analysis.diagnosis.collapse import causes_in_words, remedy_of
+from ratioscope.analysis.diagnosis.collapse import causes_in_words, metric_of, remedy_of, signs_of
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.cause import Family, rivals
@@ -31,8 +31,10 @@ _FIT = 0.99
 @rule("reward_drop", order=108, page="overview", group=None, outcome=True, cause=False, another_rule=True)
 def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
     """The level is below its best by the share that counts as a fall, and no fall that lasts is made out yet."""
-    drop = drop_of(evidence.summary, evidence.limits)
-    if drop is None or not drop.is_low or fall_of(evidence.summary, evidence.limits) is not None:
+    drop, fall = drop_of(evidence.summary, evidence.limits), fall_seen(evidence)
+    if drop is None or not drop.is_low or fall is None or fall_of(evidence.summary, evidence.limits) is not None:
+        return None
+    if fall.fell_again and not evidence.is_live:  # it is the last of several, and said with them
         return None
     title, share = CATALOGUE[drop.metric].title, CATALOGUE[drop.metric].share
     words = drop.words
@@ -58,7 +60,9 @@ def reward_is_dropping(evidence: RunEvidence) -> Finding | None:
             Number(f"{title}, lowest since (step {drop.lowest_step})", drop.lowest),
             evidence.latest(drop.metric),
         ),
+        cause=metric_of(causes[0][0]) if causes else "",
         of_cause=causes[0][0].cause.name if causes else "",
+        sure=signs_of(evidence, causes) if causes else "",
         why=f"{origin}{drop.n_low} of {len(drop.steps)} values since step {drop.steps[0]} are below "
         f"{level(drop.limit, share=share)}, where a fall from {level(drop.best, share=share)} begins{noise}.",
         do=do,

@@ -122,6 +122,8 @@ class DriftLevel:
     largest_step: int | None
     over: tuple[int, ...]
     """The steps above the limit beyond their own noise (`steps_above`)."""
+    n_above: int
+    """Steps above the limit, noise or not."""
     n_known: int
 
 
@@ -404,6 +406,7 @@ def _level(inside: StepSummary, key: str, limit: float) -> DriftLevel:
         largest=float(known.max()),
         largest_step=int(known.index[int(known.argmax())]) if len(known) else None,
         over=tuple(int(step) for step in steps_above(inside, key, limit).index),
+        n_above=int((known > limit).sum()),
         n_known=len(known),
     )
 

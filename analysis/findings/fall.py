@@ -28,6 +28,8 @@ _FALLEN_SHARE = 0.7
 """So many of the later values must be low: a dip is no collapse."""
 # More stretches are no falls of their own, and not named.
 _MOST_STRETCHES = 4
+_MOST_LISTED = 2
+"""More of them are counted: the chart shades them."""
 _BEYOND = 2.0
 """Standard deviations above what the best of noise reaches."""
 # Half of a 95 % interval in standard deviations; and of two values' difference.
@@ -47,7 +49,10 @@ class Fall:
     """The last step before it at which the level was its best, up to noise."""
     found: int
     low: "pd.Series[float]"
-    """The level where it is fallen."""
+    """The level where it is fallen; of a setback, in its longest stretch."""
+    lowest: float
+    """The lowest value since, and its step; of a setback, before the level last came back."""
+    lowest_step: int
     after: float
     """Median of what came afterwards."""
     n_after: int
@@ -64,7 +69,7 @@ class Fall:
     came_back: bool = False
     """Whether it was only for a time."""
     recovered: tuple[int, ...] = ()
-    """The steps after it at which the level was at its best again, up to noise, where it did not stay."""
+    """The steps after it at which the level was at its best again, up to noise."""
     stretches: tuple[tuple[int, int], ...] = ()
     """First and last step of each stretch of values that are as low; of means, which hold several steps, none."""
     times: int = 1
@@ -72,27 +77,24 @@ class Fall:
     them by more than the noise of a value."""
 
     @property
-    def lowest_step(self) -> int:
-        """The step of the lowest value since the fall."""
-        return int(self.low.index[int(self.low.argmin())])
+    def fell_again(self) -> bool:
+        """Whether it came back, and the run ends as low."""
+        return self.came_back and self.last < self.limit
 
     @property
     def words(self) -> str:
         """What happened, without a full stop: where it was, how low it went, and where it is."""
-        change = level_change(self.best, float(self.low.min()), share=self.share)
+        change = level_change(self.best, self.lowest, share=self.share)
         end, at_the_end = rounded_level(self.last, share=self.share), self.lowest_step == self.last_step
         if self.times > 1:
             often = "twice" if self.times == 2 else f"{self.times} times"
-            then = "" if at_the_end else f", then {end} (step {self.last_step})"
-            return f"{capital(self._named)} fell {often}, {change} (step {self.lowest_step}){then}"
+            return f"{capital(self._named)} fell {often}, {self._levels}"
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
         last = f"{end} in step {self.last_step}"
+        if self.fell_again:
+            return f"{begun}, came back, and fell again: {last}"
         if self.came_back:
-            return (
-                f"{begun}, came back, and fell again: {last}"
-                if self.last < self.limit
-                else f"{begun} and came back to {end}"
-            )
+            return f"{begun} and came back to {end}"
         if at_the_end:
             return begun
         return f"{begun}{' and stayed low:' if len(self.low) == self.n_after else ', then'} {last}"
@@ -103,12 +105,14 @@ class Fall:
         one of the best value, which `words` names."""
         below = f"below {rounded_level(self.limit, share=self.share)}"
         below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
-        if 1 < len(self.stretches) <= _MOST_STRETCHES:
+        if 1 < len(self.stretches) <= _MOST_LISTED:
             *earlier, (first, last) = self.stretches
             for_good = last == self.last_step
             over = [f"{a}–{b}" if b > a else str(a) for a, b in (earlier if for_good else self.stretches)]
             steps = "step" if over == [str(earlier[0][0])] else "steps"
             return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
+        if len(self.stretches) > 1 and (self.came_back or len(self.stretches) <= _MOST_STRETCHES):
+            return f"{below} in {len(self.stretches)} stretches since step {self.stretches[0][0]}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered and self.window > 1:
@@ -141,8 +145,14 @@ class Fall:
     @property
     def levels(self) -> str:
         """The best level, the lowest and the last, without a full stop: "Accuracy 78 → 21 → 64%"."""
-        there = level_change(self.best, float(self.low.min()), share=self.share).removesuffix("%")
-        return f"{capital(self._named)} {there} → {rounded_level(self.last, share=self.share)}"
+        return f"{capital(self._named)} {self._levels}"
+
+    @property
+    def _levels(self) -> str:
+        there = level_change(self.best, self.lowest, share=self.share)
+        if self.lowest_step == self.last_step:
+            return there
+        return f"{there.removesuffix('%')} → {rounded_level(self.last, share=self.share)}"
 
     @property
     def regained(self) -> bool:
@@ -318,8 +328,20 @@ def find_setback(
     low = level.iloc[longest]
     fall = fall_at(level, longest.start, float(limits.iloc[longest.start]), noise, metric, window)
     # Of all that is so low since the best level, not of the longest stretch alone.
-    low_again = _stretches(level.loc[fall.best_step :], fall.limit) if window == 1 else ()
-    return replace(fall, low=low, after=float(low.median()), n_after=len(low), came_back=True, stretches=low_again)
+    since, back = level.loc[fall.best_step :], level.index[level >= fall.limit][-1]
+    good = since.index[since >= fall.best - float(_OF_DIFFERENCE) * noise]
+    lowest, lowest_step = _lowest(since.loc[:back])
+    return replace(
+        fall, low=low, lowest=lowest, lowest_step=lowest_step, after=float(low.median()), n_after=len(low),
+        came_back=True, recovered=tuple(int(step) for step in good if step > low.index[-1]),
+        stretches=_stretches(since, fall.limit) if window == 1 else (),
+    )  # fmt: skip
+
+
+def _lowest(level: "pd.Series[float]") -> tuple[float, int]:
+    """Its lowest value, and the step of it."""
+    place = int(level.argmin())
+    return float(level.iloc[place]), int(level.index[place])
 
 
 def _stretches(level: "pd.Series[float]", limit: float) -> tuple[tuple[int, int], ...]:
@@ -348,15 +370,19 @@ def fall_at(level: "pd.Series[float]", position: int, limit: float, noise: float
     """
     before = level.iloc[:position]
     good = int(np.flatnonzero(before >= before.max() - _OF_DIFFERENCE * noise)[-1])
+    low = level.iloc[position:]
+    lowest, lowest_step = _lowest(low)
     return Fall(
         best=float(before.max()),
         best_step=int(before.index[int(before.argmax())]),
         # A mean that is still good may hold the first of the steps that are not.
         still_good=int(level.index[max(good - window + 1, 0)]),
         found=int(level.index[position]),
-        low=level.iloc[position:],
-        after=float(level.iloc[position:].median()),
-        n_after=len(level) - position,
+        low=low,
+        lowest=lowest,
+        lowest_step=lowest_step,
+        after=float(low.median()),
+        n_after=len(low),
         last=float(level.iloc[-1]),
         last_step=int(level.index[-1]),
         limit=limit,

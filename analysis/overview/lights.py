@@ -150,7 +150,9 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
         return LightState.FALLEN, diverged.sentence
     if (fall := fall_of(summary, limits)) is not None:
         return LightState.FALLEN, f"{level_moved(summary, limits)} (step {fall.last_step})."
-    drop = drop_of(summary, limits)
+    drop, back = drop_of(summary, limits), setback_of(summary, limits)
+    if back is not None and back.fell_again and not live:
+        return LightState.FALLEN, f"{back.levels} (step {back.last_step})."
     if drop is not None and (drop.is_low or live):
         if live and not drop.lasting:
             return LightState.DROPPING, f"{capital(drop.words)}. Consider stopping."
@@ -158,13 +160,12 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     trend = level_trend(summary)
     if trend is None:
         return LightState.UNKNOWN, _too_few(summary)
-    back = setback_of(summary, limits)
     if back is not None and not back.regained:
         return LightState.SET_BACK, f"{back.levels}."
     after = ""
     moved = f"{trend.words} ({trend.where})"
     if back is not None:  # when is said of the fall
-        after = f", lowest {rounded_level(float(back.low.min()), share=back.share)}"
+        after = f", lowest {rounded_level(back.lowest, share=back.share)}"
         moved = trend.words
     if trend.clear == "rose":
         return LightState.RISING, f"{moved}{after}."
@@ -230,11 +231,15 @@ def _state_of(found: Sequence[Finding], findings: Sequence[Finding], learning: L
 
 def _named(found: Sequence[Finding], facts: Facts) -> str:
     first, *others = found
-    # Of a distance those steps are counted that are above the limit by more than their noise.
-    sure = ", beyond noise" if first.rule in (staleness_is_high.name, update_is_large.name) else ""
-    where = f" {in_steps(len(first.steps), facts)}{sure}" if first.steps else ""
+    distances = {staleness_is_high.name: ("staleness", facts.staleness), update_is_large.name: ("update", facts.update)}
+    where = f" {in_steps(len(first.steps), facts)}" if first.steps else ""
+    named = f"{capital(rule_words(first.rule))}{where}"
+    if first.rule in distances:  # a reader of the chart counts those above the line
+        what, level = distances[first.rule]
+        noise = "" if len(first.steps) == level.n_above else f" ({len(first.steps)} beyond noise)"
+        named = f"{capital(what)} above {level.limit:g} in {level.n_above} steps{noise}"
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
-    return f"{capital(rule_words(first.rule))}{where}" + (f"; also {also}." if also else ".")
+    return named + (f"; also {also}." if also else ".")
 
 
 def _log(findings: Sequence[Finding], remarks: Sequence[Finding]) -> _Judged:

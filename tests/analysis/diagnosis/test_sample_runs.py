@@ -44,7 +44,7 @@ WARNINGS = {
     "sync_interval20-reinforce-seed0": {"reward_setback", "zero_signal"},
     "sync_interval20-reinforce-lr0.0003-seed0": {"reward_collapse", "staleness_high", "zero_signal"},
     "sync_interval20-reinforce-seed1": {"reward_setback", "staleness_high", "zero_signal"},
-    "sync_offset10-reinforce-seed0": {"reward_drop", "reward_setback"},
+    "sync_offset10-reinforce-seed0": {"reward_setback"},
 }
 # What is said besides, where nothing need be wrong: a loss that does not multiply by the ratio pays for no heavy tail,
 # and a run that has learned its task has few groups left with a signal.
@@ -173,11 +173,11 @@ MECHANISMS = {
     "sync_interval20-red_weight-seed0": ("old_data_without_bound", "(smallest ratio "),
     "sync_interval20-reinforce-lr0.0003-seed0": (
         "old_data_without_bound",
-        "(smallest ratio 1 → 5.1e-08 by step 13)",
+        "(smallest ratio 1 → 5.1e-08 by step 13, tokens it hardly writes)",
     ),
     "sync_interval20-reinforce-seed0": (
         "old_data_without_bound",
-        "by step 35). Also in the window: an update drift of 0.36",
+        "by step 35, tokens it hardly writes). Also in the window: an update drift of 0.36",
     ),
     "sync_interval20-reinforce-seed1": ("old_data_without_bound", "→ 7.9e-07 by step 34"),
     "sync_offset10-reinforce-seed0": ("old_data_without_bound", "(smallest ratio "),
@@ -217,7 +217,7 @@ def test_a_scorer_that_breaks_is_never_the_policy_s_fault(name: str, metric: str
 def test_no_metric_is_blamed_for_a_fall_in_the_first_steps() -> None:
     """The best evaluation is the first one: no other metric can be known to have changed before it."""
     (collapse,) = (finding for finding in findings_of(COLLAPSE) if finding.rule == "reward_collapse")
-    assert collapse.sentence.startswith("Accuracy fell 4 times, 49 → 3% (step 125)")
+    assert collapse.sentence.startswith("Accuracy fell 4 times, 49 → 3 → 15%.")
     assert not [metric for metric in ("ESS", "Gradient") if metric in collapse.sentence + collapse.why]
 
 

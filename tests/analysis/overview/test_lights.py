@@ -10,6 +10,7 @@ import pytest
 
 from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.diagnosis.rule import RULES
 from ratioscope.analysis.findings.facts import Cause, facts_of, path_of
 from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
@@ -18,7 +19,7 @@ from ratioscope.analysis.overview.verdict import run_verdict
 from tests.analysis.diagnosis.made_up import STEPS, first, made_up, remark_of
 from tests.making.runs import write_run
 from tests.making.samples import NAMES as RUNS
-from tests.making.samples import SAMPLE_RUNS, run_of, summary_of
+from tests.making.samples import SAMPLE_RUNS, summary_of
 
 RISING = 0.3 + 0.6 * np.arange(STEPS) / STEPS
 PASSED = [Finding("Nothing.", outcome=Outcome.PASSED, rule=f"check_{number}") for number in range(9)]
@@ -147,15 +148,26 @@ def test_a_live_fall_is_said_at_once_and_does_not_flip(name: str) -> None:
 
 def test_a_live_run_is_told_to_consider_stopping(tmp_path: Path) -> None:
     """The same in the finding that `watch` reports, which is there in the step in which accuracy is first low."""
-    summary = summary_of("sync_offset10-reinforce-seed0")
     evidence = made_up(eval_accuracy=first(59, 0.8, 0.27))
     folder = write_run(tmp_path / "run", [], status="running")
     live = open_folder(folder).run
     (found,) = (each for each in diagnose(evidence.summary, replace(live, status="running")) if "drop" in each.rule)
     assert found.sentence == "Dropping now: accuracy 80 → 27% in 1 step."
     assert found.do.startswith("Consider stopping, and go back to step 58. Score an earlier")
-    ended = next(each for each in diagnose(summary, run_of("sync_offset10-reinforce-seed0")) if "drop" in each.rule)
-    assert ended.sentence == "Accuracy fell 80 → 27% in 9 steps, where the run ends." and "stopping" not in ended.do
+    over = replace(live, status="finished")
+    (ended,) = (each for each in diagnose(evidence.summary, over) if "drop" in each.rule)
+    assert ended.sentence == "Accuracy fell 80 → 27% in 1 step, where the run ends." and "stopping" not in ended.do
+
+
+def test_a_run_that_fell_again_and_again_is_told_once() -> None:
+    """It led with the last of five falls, "80 → 27% in 9 steps", and its second finding told the first, 74 → 48%."""
+    opened = open_folder(SAMPLE_RUNS / "sync_offset10-reinforce-seed0")
+    (fall,) = (each for each in opened.findings if RULES[each.rule].outcome)
+    told = "Accuracy fell 74 → 18% in steps 25–120, came back, and fell again: 27% in step 149."
+    assert fall.sentence.startswith(told) and fall.do.startswith("Go back to step 140.")
+    assert lights_of(opened)[0].sentence == "Accuracy 74 → 18 → 27% (step 149)."
+    found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
+    assert found.answers[1].text == "Below 56% in 5 stretches since step 30."
 
 
 @pytest.mark.parametrize("name", RUNS)
