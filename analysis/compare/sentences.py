@@ -95,10 +95,13 @@ def best_word(metric: str) -> str:
 
 def rank_words(found: Standing) -> dict[int, str]:
     """How each setting that has a rival stands to the best of its group, by its place."""
-    called = {Rank.BEST: best_word(found.metric).lower(), Rank.WORSE: worse_word(found.metric)}
+    worse = worse_word(found.metric)
+    called = {Rank.BEST: best_word(found.metric).lower(), Rank.WORSE: worse}
     fell = {found.settings.index(each.setting) for each in found.fallen}
     return {
-        row.place: _COLLAPSED if row.place in fell and row.rank is Rank.WORSE else called.get(row.rank, row.rank)
+        row.place: f"{worse}, {_COLLAPSED}"
+        if row.place in fell and row.rank is Rank.WORSE
+        else called.get(row.rank, row.rank)
         for group in found.groups
         for row in group.rows
         if row.rank
@@ -208,7 +211,7 @@ def _collapsed(found: Standing) -> str:
         return ""
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     named, called = short_names(found.settings), rank_words(found)
-    if all(called.get(found.settings.index(each.setting)) == _COLLAPSED for each in found.fallen):
+    if all(called.get(found.settings.index(each.setting), "").endswith(_COLLAPSED) for each in found.fallen):
         return f"Collapsed: lost {lost}+ of its best for good."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
@@ -235,7 +238,7 @@ def _caveat(found: Standing) -> str:
         told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
     elif counts and counts[0] < FEWEST_SEEDS:
         where = "each" if counts[-1] < FEWEST_SEEDS else "in some"
-        told.append(f"Fewer than {FEWEST_SEEDS} seeds {where}: others may change this order.")
+        told.append(f"Under {FEWEST_SEEDS} seeds {where}: others may change this order.")
     return " ".join(told)
 
 
@@ -264,7 +267,7 @@ def _starts(found: Standing) -> str:
     if not apart or not max(means) - min(means) > max(*apart, margin(metric, max(means))):
         return ""
     low, high = (_value(metric, end) for end in (min(means), max(means)))
-    return f"starts ({low} to {high})"
+    return f"starts ({low}–{high})"
 
 
 def _measure(found: Standing) -> str:

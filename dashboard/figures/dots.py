@@ -24,6 +24,8 @@ MOST_ROWS = 18
 _ROW, _NARROW_ROW = 20, 40  # pixels; on a narrow screen names stand above their rows
 _NARROW_NAME = 56  # signs
 _IN_A_LINE = 4  # parts of an algorithm, where a row is touched
+_WIDEST = 4.0
+"""Times what those that may be the best need of an axis: what is worse and ends beyond it is a mark at the edge."""
 
 
 def dot_plot(
@@ -62,12 +64,13 @@ def dot_plot(
                 tied = best - orientation(metric) * margin(metric, best)
                 fig.add_shape(type="line", x0=tied, x1=tied, **rows_of, line=line | {"dash": "dot"})
             fig.add_shape(type="line", x0=best, x1=best, **rows_of, line=line)
+    axis = _axis([row for _, row in places], bars, metric)
     for colour in dict.fromkeys(colours.get(row.place, mode.muted) for _, row in places):
         own = [each for each in places if colours.get(each[1].place, mode.muted) == colour]
-        _add_rows(fig, own, bars, metric, colour, made)
+        _add_rows(fig, own, bars, metric, colour, made, axis)
     ends = {
         at: (
-            metric_value(metric, row.value, *row.interval),
+            metric_value(metric, row.value),
             base.plotly_text(called.get(row.place, "")),
             mode.text if row.rank is Rank.BEST else mode.muted,
         )
@@ -75,7 +78,7 @@ def dot_plot(
     }
     fig.add_annotation(
         x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom", showarrow=False,
-        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], bars, metric, called),
+        font={"size": 12, "color": mode.muted}, text=_marks([row for _, row in places], bars, metric, called, axis),
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), LONGEST_NAME), range=[len(named) - 0.4, -0.6],
@@ -83,7 +86,7 @@ def dot_plot(
         showline=False,
     )  # fmt: skip
     fig.update_xaxes(
-        showgrid=True, gridcolor=mode.grid, range=_of_rows([row for _, row in places], bars, metric), automargin=False,
+        showgrid=True, gridcolor=mode.grid, range=list(axis) if np.isfinite(axis.low) else None, automargin=False,
     )  # fmt: skip
     if is_share(metric):
         fig.update_xaxes(tickformat=".0%")
@@ -126,14 +129,18 @@ def _bar(row: SettingRow, group: SettingGroup, metric: str) -> Interval:
     return Interval(*map(float, np.clip(first.value + np.array(row.from_best), *CATALOGUE[metric].possible)))
 
 
-def _marks(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str, called: Mapping[int, str]) -> str:
+def _marks(
+    rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str, called: Mapping[int, str], axis: Interval
+) -> str:
     """What is drawn, mark by mark."""
     told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
     told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
     best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
     if any(np.isfinite(bar.low) for bar in bars.values()):
-        told.append("━ 95% of the difference" if best else "━ 95%")
+        told.append("━ 95% from best" if best else "━ 95%")
     told += [f"┆ {best}", f"┊ {margin_words(metric)} behind"] if best else []
+    told += ["◀ below"] * any(row.value < axis.low for row in rows)
+    told += ["▶ above"] * any(row.value > axis.high for row in rows)
     return "&nbsp;&nbsp; ".join(told)
 
 
@@ -162,6 +169,7 @@ def _add_rows(
     metric: str,
     colour: str,
     made: Mapping[int, Sequence[str]],
+    axis: Interval,
 ) -> None:
     """Intervals, seeds and means of these rows in one colour."""
     known = [(at, bar) for at, row in places if np.isfinite((bar := bars[row.place]).low)]
@@ -178,16 +186,19 @@ def _add_rows(
         text=[base.plotly_text(str(name)) for _, name, _ in seeds],
         hovertemplate="%{text}: %{x:" + hover_number(metric) + "}<extra></extra>",
     )  # fmt: skip
-    alone = [each for each in places if len(each[1].seeds) == 1]
-    for symbol, drawn in (("circle", [each for each in places if each not in alone]), ("diamond-open", alone)):
-        if not drawn:
-            continue
+    room = 0.004 * (axis.high - axis.low)  # what is on the very edge is not drawn
+    inside = axis.low + room, axis.high - room
+    of_symbol: dict[str, list[tuple[int, SettingRow]]] = {}
+    for at, row in places:
+        beyond = "triangle-left" if row.value < axis.low else "triangle-right" if row.value > axis.high else ""
+        of_symbol.setdefault(beyond or ("diamond-open" if len(row.seeds) == 1 else "circle"), []).append((at, row))
+    for symbol, drawn in of_symbol.items():
         told = [_lines(made.get(row.place, ())) for _, row in drawn]
         mark = {"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}}
         deepest = max(map(len, told), default=0)
         fig.add_scatter(
-            x=np.array([row.value for _, row in drawn], np.float32), y=np.array([at for at, _ in drawn], np.float32),
-            mode="markers", marker=mark,
+            x=np.clip([row.value for _, row in drawn], *inside).astype(np.float32),
+            y=np.array([at for at, _ in drawn], np.float32), mode="markers", marker=mark, cliponaxis=False,
             text=[base.plotly_text(_in_a_line(row, metric)) for _, row in drawn],
             customdata=[[*lines, *[""] * (deepest - len(lines))] for lines in told],
             hovertemplate="<br>".join(["%{text}", *[f"%{{customdata[{line}]}}" for line in range(deepest)]])
@@ -207,13 +218,23 @@ def _in_a_line(row: SettingRow, metric: str) -> str:
     return f"{row.name}: {', '.join(filter(None, told))}, {len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
 
 
-def _of_rows(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str) -> list[float] | None:
-    """The ends of the axis: all that is drawn, and not beyond what is possible but for half a mark."""
-    values = np.concatenate([[], *[[row.value, *bars[row.place], *row.seeds] for row in rows]])
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return None
-    low, high = float(values.min()), float(values.max())
+def _axis(rows: Sequence[SettingRow], bars: Mapping[int, Interval], metric: str) -> Interval:
+    """The ends of the axis, not beyond what is possible but for half a mark: all that is drawn, or as much of it as
+    lets those that may be the best be told apart; NaN without a value."""
+    low, high = _extent(rows, bars)
     pad = 0.04 * (high - low) or 0.05 * abs(high) or 0.05
     least, highest = CATALOGUE[metric].possible
-    return [max(low - pad, least - pad / 3), min(high + pad, highest + pad / 3)]
+    low, high = max(low - pad, least - pad / 3), min(high + pad, highest + pad / 3)
+    close = [row for row in rows if row.rank is not Rank.WORSE]
+    first, last = _extent(close, bars)
+    needed = _WIDEST * (last - first)
+    if len(close) > 1 and 0 < needed < high - low:
+        low, high = (high - needed, high) if orientation(metric) > 0 else (low, low + needed)
+    return Interval(low, high)
+
+
+def _extent(rows: Sequence[SettingRow], bars: Mapping[int, Interval]) -> tuple[float, float]:
+    """The ends of what is drawn of these rows; NaN where nothing is finite."""
+    values = np.concatenate([[np.nan], *[[row.value, *bars[row.place], *row.seeds] for row in rows]])
+    values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)

@@ -396,7 +396,7 @@ def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
              if "bdata" in trace["y"]}  # fmt: skip
     assert (marks["circle"], marks["diamond-open"]) == ([0], [1])
     key = figure["layout"]["annotations"][0]["text"].replace("&nbsp;", "")
-    assert key == "● mean ○ seed ◇ only seed ━ 95% of the difference ┆ best ┊ 5 points behind"
+    assert key == "● mean ○ seed ◇ only seed ━ 95% from best ┆ best ┊ 5 points behind"
 
 
 @pytest.mark.parametrize(

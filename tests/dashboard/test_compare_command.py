@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
     assert out.startswith(
-        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\nFewer than 3 seeds each: others may change this order"
+        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\nUnder 3 seeds each: others may change this order"
     )
     assert [line.split()[0] for line in out.splitlines() if "%  [" in line] == ["climbing", "flat"]
     assert "Intervals: 95% over seeds (t)." in out

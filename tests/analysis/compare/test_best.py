@@ -43,7 +43,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
 def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
-    assert found.by_seeds and told.caveat == "Also different: starts (41% to 51%)."
+    assert found.by_seeds and told.caveat == "Also different: starts (41%–51%)."
     assert told.sentences == ("Best: a (51%, 3 seeds), tied with c (51%).", "Worse: b (41%).")
     wide = near | {"d (epsilon 0.6)": [0.30, 0.66, 0.50]}
     _, told_apart = _told(_of(wide))
@@ -56,7 +56,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat.endswith(" Fewer than 3 seeds in some: others may change this order.")
+    assert told.caveat.endswith(" Under 3 seeds in some: others may change this order.")
 
 
 def test_what_is_not_tested_is_never_called_tied() -> None:
@@ -162,7 +162,7 @@ def test_settings_that_begin_further_apart_than_their_seeds_are_pointed_out(
         ))
         for name, start, seeds in zip("ab", starts, ((0, 1), (0,)), strict=True)
     ]  # fmt: skip
-    assert _told(groups)[1].caveat.startswith("Also different: starts (42% to 49%). ") == said
+    assert _told(groups)[1].caveat.startswith("Also different: starts (42%–49%). ") == said
     assert ("starts (" in _told(groups)[1].caveat) == said
     assert "starts (" not in _told([replace(each, members=each.members[:1]) for each in groups])[1].caveat
 

@@ -226,7 +226,7 @@ def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Re
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
     dots = next(pair.charts)
     assert dots.key == "dots" and pair.sections[0].blocks[0] == dots
-    assert isinstance(dots.data, pd.DataFrame) and list(dots.data["to the best"]) == ["best", "collapsed"]
+    assert isinstance(dots.data, pd.DataFrame) and list(dots.data["to the best"]) == ["best", "worse, collapsed"]
     assert [section.group for section in pair.sections if section.group] == [
         name
         for name in ("sync_interval20-grpo-lr0.0003-seed0", "sync_interval20-reinforce-lr0.0003-seed0")
