@@ -221,11 +221,15 @@ def beside_the_update(facts: EngineFacts) -> str:
 
 
 def against_limits(facts: EngineFacts) -> str:
-    """Each effect as a share of its limit, in a few words."""
+    """Each effect beside its limit, in a few words."""
     judged = [effect for effect in facts.effects if effect.exceeded or effect.value <= effect.limit]
-    shares = [(effect.kind.value, effect.value / effect.limit) for effect in judged]
-    told = (f"{name} {_rounded(share) if share <= 1 else number(share, digits=2) + ' ×'}" for name, share in shares)
-    return f"{', '.join(told)} of the limit" if shares else ""
+    return ", ".join(f"{effect.kind.value} {_against(effect)}" for effect in judged)
+
+
+def _against(effect: EngineEffect) -> str:
+    if effect.kind in (EffectKind.BIAS, EffectKind.CLIP):
+        return f"{_rounded(effect.value)} of {percent(effect.limit)}"
+    return f"{number(effect.value, digits=2)} of {number(effect.limit)}"
 
 
 def _rounded(share: float) -> str:

@@ -247,6 +247,9 @@ def _setting(run: Run) -> str:
         known.append(str(manifest.algorithm.get("name", "algorithm not stated")))
     if manifest.schedule or not known:
         known.append(schedule_words(manifest.schedule, manifest.sampler))
+    rate = manifest.optimiser.get("learning_rate")
+    if isinstance(rate, int | float):
+        known.append(f"lr {rate:g}")
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")
     return " · ".join(map(one_line, known))

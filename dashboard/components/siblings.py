@@ -71,7 +71,9 @@ def _place(headline: Headline, metric: str) -> float:
 
 def _told(read: int, n: int, end: str) -> str:
     """The best are shown, of those that have been read; beside the end of this run."""
-    return f": {read} of {n} runs read" if read < n else f" (grey: this run, {end})" if end else " (grey: this run)"
+    if read < n:
+        return f": {read} of {n} runs read"
+    return f" (grey: this run{f', ends at {end}' if end else ''})"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

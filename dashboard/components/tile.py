@@ -34,7 +34,9 @@ def metric_row(opened: Opened, keys: Sequence[str]) -> None:
     shown = [key for key in keys if is_logged(summary, key)]
     for start in range(0, len(shown), ACROSS):
         with st.container(key=f"tiles-{start}"):
-            for column, key in zip(st.columns(ACROSS), shown[start : start + ACROSS], strict=False):
+            # Three alone have no hole beside them.
+            across = 3 if len(shown) == 3 else ACROSS
+            for column, key in zip(st.columns(across), shown[start : start + ACROSS], strict=False):
                 with column:
                     metric_tile(summary, key, live=live)
 

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from ratioscope.analysis.diagnosis.rule import RULES, rule_words
-from ratioscope.analysis.findings.cause import CAUSES
+from ratioscope.analysis.findings.cause import CAUSES, Family, of_family
 from ratioscope.analysis.overview.sentences import grave
 from ratioscope.analysis.overview.verdict import Verdict
 from ratioscope.dashboard import theme
@@ -43,11 +43,12 @@ def render() -> None:
     else:
         above = {chart.key for chart in _quiet(subject, verdict)}
     _findings(subject, above)
-    with fold("charts", "Charts", "reward, entropy, length") as door:
+    with fold("charts", "Charts", "entropy, length") as door:
         if door.open:
             metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
-    with fold("causes", "Causes", f"{len(CAUSES)} known, against their signs") as door:
+    of_falls = len(of_family(Family.FALL))
+    with fold("causes", "Causes", f"{of_falls} of falls, {len(CAUSES) - of_falls} others, against their signs") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers[1:]:

@@ -45,22 +45,22 @@ ENTRIES = (
     *(
         Metric(
             key=f"ratio_{name}",
-            title=f"Ratio, {words}",
+            title=title,
             symbol=rf"\rho_{{{symbol}}}",
             formula=rf"{symbol}\text{{ of }}\rho_k",
-            definition=f"The {words} of the token ratio.",
+            definition=f"{title} of the tokens; 1: as likely under the policy as under the sampler.",
             source="usual",
             reading="Symmetric widening is drift; a long upper tail is what importance weights suffer from.",
             lowest=0.0,
         )
-        for name, words, symbol in (
-            ("min", "minimum", r"\min"),
-            ("p01", "1% quantile", r"1\%"),
-            ("p50", "median", r"50\%"),
-            ("p90", "90% quantile", r"90\%"),
-            ("p99", "99% quantile", r"99\%"),
-            ("p999", "99.9% quantile", r"99.9\%"),
-            ("max", "maximum", r"\max"),
+        for name, title, symbol in (
+            ("min", "Smallest ratio", r"\min"),
+            ("p01", "1% quantile of the ratio", r"1\%"),
+            ("p50", "Median ratio", r"50\%"),
+            ("p90", "90% quantile of the ratio", r"90\%"),
+            ("p99", "99% quantile of the ratio", r"99\%"),
+            ("p999", "99.9% quantile of the ratio", r"99.9\%"),
+            ("max", "Largest ratio", r"\max"),
         )
     ),
     *(
