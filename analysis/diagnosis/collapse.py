@@ -311,7 +311,7 @@ def _back(evidence: RunEvidence, fall: Fall) -> list[str]:
     if fall.came_back and not fall.fell_again:
         return []
     if evidence.values.index[0] in (fall.last_good, fall.best_step):  # no later step was better, beyond noise
-        return ["restart from the beginning"]
+        return ["restart"]
     return [f"go back to step {fall.last_good}"]
 
 

@@ -80,7 +80,7 @@ cause(
     "old_data_without_bound", Family.FALL, "A loss without a clip learns from old data",
     requires=(smallest_ratio_fell, data_are_old, loss_without_bound),
     supports={good_tokens_lost: 1.0, kl_rose: 0.5, staleness_passed_its_limit: 0.5},
-    refutes=(fell_beyond_the_bound,), do="Take a loss with a clip, or sample from newer weights.",
+    refutes=(fell_beyond_the_bound,), do="Clip the loss, or sample from newer weights.",
     source="S3 figures 3 and 9",
 )  # fmt: skip
 cause(

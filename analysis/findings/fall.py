@@ -112,7 +112,7 @@ class Fall:
             steps = "step" if over == [str(earlier[0][0])] else "steps"
             return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
         if len(self.stretches) > 1 and (self.came_back or len(self.stretches) <= _MOST_STRETCHES):
-            return f"{below} in {len(self.stretches)} stretches since step {self.stretches[0][0]}"
+            return f"{below} {len(self.stretches)} times since step {self.stretches[0][0]}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered and self.window > 1:

@@ -132,7 +132,7 @@ class Setup:
     def against_staleness(self, facts: Facts) -> str:
         """The remedies of staleness; of old data first a loss that stands it, which costs no time, then its source. A
         sentence, or empty."""
-        clip = "take a loss with a clip"
+        clip = "clip the loss"
         if facts.cause_of_staleness is Cause.ENGINE:
             return f"{self.align.removesuffix('.')}, or {clip}." if self.unbounded else self.align
         source = self.fresher(facts)
@@ -148,7 +148,7 @@ class Setup:
             "" if self.drops_stale or facts.fresh else " Or drop tokens with |ρ - 1| > ε_stale."
         )
         if self.unbounded:
-            text += f" Until then prefer a loss with a clip: {self.unbounded}."
+            text += f" Until then prefer a clipped loss: {self.unbounded}."
         if facts.cause_of_staleness is Cause.ENGINE_OR_AGE:
             text += " Log logp_behavior_train for some steps to see whether it is the engine."
         return text.strip()

@@ -73,7 +73,7 @@ def _told(read: int, n: int, end: str) -> str:
     """The best are shown, of those that have been read; beside the end of this run."""
     if read < n:
         return f": {read} of {n} runs read"
-    return f" (grey: this run{f', ends at {end}' if end else ''})"
+    return f": final means (grey: this run{f', {end}' if end else ''})"
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from ratioscope.dashboard.sections.page import Page
 from ratioscope.dashboard.sections.subject import Subject, chart, with_intervals
 
 _MOST_PANELS = 4
-_HEIGHTS = {1: 240, 2: 330, 3: 410, 4: 470}
+_HEIGHTS = {1: 260, 2: 380, 3: 490, 4: 560}
 """In pixels, by the number of panels."""
 
 

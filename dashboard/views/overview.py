@@ -48,7 +48,7 @@ def render() -> None:
             metric_row(subject.opened, subject.known(subject.applicable(overview.PAGE.tiles)))
             beside(*(chart for chart in learning.overview(subject) if chart.key not in above), across=2)
     of_falls = len(of_family(Family.FALL))
-    with fold("causes", "Causes", f"{of_falls} of falls, {len(CAUSES) - of_falls} others, against their signs") as door:
+    with fold("causes", "Causes", f"{of_falls} of falls, {len(CAUSES) - of_falls} others") as door:
         if door.open:
             say(verdict.fine)
             for answer in verdict.answers[1:]:

@@ -167,7 +167,7 @@ def test_a_run_that_fell_again_and_again_is_told_once() -> None:
     assert fall.sentence.startswith(told) and fall.do.startswith("Go back to step 140.")
     assert lights_of(opened)[0].sentence == "Accuracy 74 → 18 → 27% (step 149)."
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
-    assert found.answers[1].text == "Below 56% in 5 stretches since step 30."
+    assert found.answers[1].text == "Below 56% 5 times since step 30."
 
 
 @pytest.mark.parametrize("name", RUNS)
