@@ -21,6 +21,7 @@ from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.left_out import LeftOut
+from ratioscope.analysis.runs.relations import create_usable
 from ratioscope.analysis.runs.store import Run
 from ratioscope.metric import doubt
 from ratioscope.notes import Note
@@ -106,9 +107,8 @@ class LogEvidence(Evidence):
         held = rows[0][0] <= _FEW_ROWS
         for name in ("token", "sequence") if held else ():
             connection.execute(f"create or replace temp table {name} as select * from {name}")
-        if held:  # of the rows that are held now
-            usable = "select * exclude (invalid) from token where invalid is null"
-            connection.execute(f"create or replace temp view usable as {usable}")
+        if held:
+            create_usable(connection)
         connection.register("policy_ahead", run.versions_ahead.reset_index())
         # Where some tokens have a version, a response's is theirs, and not that of the others.
         counted = str(run.counts_versions and not self.log.has("behavior_version")).lower()

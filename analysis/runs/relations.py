@@ -126,6 +126,19 @@ def create_views(
         rows = f"read_{table.name}"
     text = query(f"runs/{table.name}").replace("$largest", str(schema.LARGEST_LOG_PROBABILITY))
     connection.execute(text.replace("from source", f"from {rows}"))
+    if table is schema.TOKENS:
+        create_usable(connection)
+
+
+def create_usable(connection: duckdb.DuckDBPyConnection, *, clean: bool = False) -> None:
+    """Make `usable` of the rows that `token` has now.
+
+    Args:
+        clean: it is known that every row can be used.
+    """
+    where = "" if clean else " where invalid is null"
+    # Temporary, as a table `token` may be, which a view that lasts would not see.
+    connection.execute(f"create or replace temp view usable as select * exclude (invalid) from token{where}")
 
 
 def _looked_up(rows: str, column: str, of_responses: str) -> str:

@@ -24,5 +24,3 @@ select
         when not isfinite(advantage) then 'advantage'
     end as invalid
 from source;
-
-create or replace view usable as select * exclude (invalid) from token where invalid is null;

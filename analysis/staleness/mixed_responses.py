@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.relations import create_usable, relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.metrics import step_table
 from ratioscope.analysis.summary.partials import partials_in
@@ -73,9 +73,7 @@ def by_position(run: Run, metric: str, first: int | None = None, last: int | Non
         connection.execute(
             f"create or replace view token as select * exclude (place) replace (place as step, {apart}) from placed"
         )
-        connection.execute(
-            "create or replace view usable as select * exclude (invalid) from token where invalid is null"
-        )
+        create_usable(connection)
         connection.execute("create or replace view sequence as select * from response where false")
         table = step_table(partials_in(connection))
     notes = table.notes[table.notes["key"] == metric].set_index("step").reindex(table.values.index).astype(object)

@@ -23,7 +23,7 @@ from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
-from ratioscope.analysis.runs.relations import create_views, may_hold_out
+from ratioscope.analysis.runs.relations import create_usable, create_views, may_hold_out
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.analysis.summary import by_group, compiled, sums
 from ratioscope.analysis.summary.merging import merged_groups, merged_histogram, merged_order
@@ -264,7 +264,7 @@ def partials_in(
         found: what `compiled.sums_of` gave for the same rows; None: SQL sums them.
     """
     if clean:
-        connection.execute("create or replace view usable as select * exclude (invalid) from token")
+        create_usable(connection, clean=True)
     if found:
         connection.register("sequence_sums", found[0])
     else:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.relations import create_usable, relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.metrics import StepTable, step_table
 from ratioscope.analysis.summary.partials import partials_in
@@ -227,7 +227,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, place: str, *, response
     connection.execute(
         f"create or replace view token as select * exclude (place) replace ({place} as step, {apart}) from placed"
     )
-    connection.execute("create or replace view usable as select * exclude (invalid) from token where invalid is null")
+    create_usable(connection)
     of_responses = (
         "select response.*, coalesce(of_tokens.place, of_values.place) as place from valued_response as response "
         "left join placed_sequence as of_tokens using (step, seq_id) "
