@@ -20,6 +20,7 @@ from ratioscope.errors import RatioscopeError, unknown
 LAST_VALUES = 5
 # Where there are few, the end is one in so many of them, the last ones.
 _SHORT = 3
+SCHEDULE_UNKNOWN = "schedule not stated"
 # Sections of a configuration beside algorithm, schedule and task.
 _BESIDES = ("optimiser.", "sampler.", "model.")
 
@@ -196,7 +197,7 @@ def schedule_words(schedule: Mapping[str, Any], sampler: Mapping[str, Any] = Map
         parts.append(f"mixture of {len(schedule['mixture'])} versions")
     # Other programs' manifests may say something of a schedule without saying when samplers get new weights.
     if parts or not usual.keys() & schedule.keys():
-        return ", ".join(parts) or "schedule not stated"
+        return ", ".join(parts) or SCHEDULE_UNKNOWN
     other = unusual(sampler)
     return f"on-policy (sampler: {other})" if other else "on-policy"
 

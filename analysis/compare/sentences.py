@@ -18,7 +18,7 @@ from ratioscope.analysis.compare.alignment import logged_values
 from ratioscope.analysis.compare.chosen_metric import SENSIBLE
 from ratioscope.analysis.compare.collapses import Collapse
 from ratioscope.analysis.compare.contrast import MOST_SEEDS, Difference
-from ratioscope.analysis.compare.grouping import differing_besides
+from ratioscope.analysis.compare.grouping import SCHEDULE_UNKNOWN, differing_besides
 from ratioscope.analysis.compare.margins import margin, orientation
 from ratioscope.analysis.compare.standing import (
     FEWEST_SEEDS,
@@ -124,8 +124,8 @@ def _terms(found: Standing) -> str:
     if Rank.BEST not in used:
         return ""
     first, either = f"the {best_word(found.metric).lower()}", Rank.UNDECIDED in used
-    told = [f"tied: surely within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
-    told += [f"{worse_word(found.metric)}: surely behind{'' if told else f' {first}'}"] * (either or Rank.WORSE in used)
+    told = [f"tied: within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
+    told += [f"{worse_word(found.metric)}: behind{'' if told else f' {first}'}"] * (either or Rank.WORSE in used)
     told += ["undecided: neither"] if either else []
     return f"{capital('; '.join(told))} ({_basis(found)})."
 
@@ -212,7 +212,7 @@ def _collapsed(found: Standing) -> str:
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     named, called = short_names(found.settings), rank_words(found)
     if all(called.get(found.settings.index(each.setting), "").endswith(_COLLAPSED) for each in found.fallen):
-        return f"Collapsed: lost {lost}+ of its best for good."
+        return f"Collapsed: {lost}+ below its own best for good."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
         sentence = f"Collapsed (lost {lost}+ of its best): {some(told, '; ', most)}."
@@ -232,14 +232,12 @@ def _caveat(found: Standing) -> str:
     where they start apart."""
     rivals = [[found.settings[row.place] for row in group.rows] for group in found.ranked]
     besides = [*filter(None, [_starts(found)]), *differing_besides(found.settings, rivals)]
-    told = [f"Also different: {some(besides)}."] if besides else []
-    counts = sorted({len(row.seeds) for group in found.ranked for row in group.rows})
+    counts, seeds = sorted({len(row.seeds) for group in found.ranked for row in group.rows}), []
     if counts and counts[-1] == 1:
-        told.append(f"One seed each: others may change this order; {MORE_SEEDS}.")
+        seeds.append(f"seeds (one each; {MORE_SEEDS})")
     elif counts and counts[0] < FEWEST_SEEDS:
-        where = "each" if counts[-1] < FEWEST_SEEDS else "in some"
-        told.append(f"Under {FEWEST_SEEDS} seeds {where}: others may change this order.")
-    return " ".join(told)
+        seeds.append(f"seeds (under {FEWEST_SEEDS} {'each' if counts[-1] < FEWEST_SEEDS else 'in some'})")
+    return f"Not known: the effect of {some([*seeds, *besides])}." if seeds or besides else ""
 
 
 def _remarks(found: Standing) -> tuple[str, ...]:
@@ -277,7 +275,10 @@ def _measure(found: Standing) -> str:
         for task, end in zip(found.tasks, found.ends, strict=True)
         if task in of and len(end.places)
     )
-    return f"{CATALOGUE[found.metric].title} at the end" + (f" ({'; '.join(told)})" if told else "")
+    schedules = {found.settings[row.place].schedule for group in found.ranked for row in group.rows}
+    common = schedules - {SCHEDULE_UNKNOWN} if len(schedules) == 1 else ()
+    said = "; ".join((*told, *common))
+    return f"{CATALOGUE[found.metric].title} at the end" + (f" ({said})" if said else "")
 
 
 def _basis(found: Standing) -> str:
@@ -288,7 +289,7 @@ def _basis(found: Standing) -> str:
     if not known:
         return ""
     least = min(known, key=lambda noise: (noise.prompts, -noise.error))
-    swing = " and swing" * (bool(least.prompts) and any(noise.error > 0 for noise in known))
+    swing = " and successive evaluations" * (bool(least.prompts) and any(noise.error > 0 for noise in known))
     return f"95% by {least.basis}{swing}, not seeds"
 
 

@@ -2,6 +2,7 @@
 
 from math import isfinite
 
+from ratioscope.analysis.compare.grouping import SCHEDULE_UNKNOWN
 from ratioscope.analysis.compare.margins import RELATIVE_MARGIN, SHARE_MARGIN, in_points
 from ratioscope.analysis.findings.numbers import bracketed, number, percent
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval
@@ -42,7 +43,7 @@ def under(schedule: str) -> str:
     """A schedule's words as a place: "offline", "under sync_interval = 20"."""
     if schedule in ("offline", "on-policy"):
         return schedule
-    return "where the schedule is not stated" if schedule == "schedule not stated" else f"under {schedule}"
+    return "where the schedule is not stated" if schedule == SCHEDULE_UNKNOWN else f"under {schedule}"
 
 
 def lowered(title: str) -> str:

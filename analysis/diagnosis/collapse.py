@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ratioscope.analysis.diagnosis.around import courses_of
-from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of, steps_of
+from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of
 from ratioscope.analysis.diagnosis.fallen_policy import update_passed_its_limit
 from ratioscope.analysis.diagnosis.falling import METRIC_OF, suspects_all_along
 from ratioscope.analysis.diagnosis.rule import RULES, rule, rule_words
@@ -72,7 +72,7 @@ def reward_has_collapsed(evidence: RunEvidence) -> Finding | None:
         else Severity.WARNING,
         sentence=f"{fall.words}.{_first(evidence, fall)}",
         metric=fall.metric,
-        steps=steps_of(fall.low),
+        steps=fall.low_steps,
         numbers=(
             Number(f"{title}, best before the fall", fall.best),
             Number(f"{title}, median since the fall", fall.after),
@@ -94,7 +94,7 @@ def reward_was_set_back(evidence: RunEvidence) -> Finding | None:
         severity=Severity.WARNING,
         sentence=f"{fall.words}.{_first(evidence, fall)}",
         metric=fall.metric,
-        steps=steps_of(fall.low),
+        steps=fall.low_steps,
         numbers=(Number(f"{CATALOGUE[fall.metric].title}, best before", fall.best), evidence.latest(fall.metric)),
         source="S3 figures 3 and 9; S1 3",
         limit=fall.limit,

@@ -217,7 +217,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
-    return f"The mismatch shifts what an update gains by {_rounded(bias.value)} (limit {percent(bias.limit)})."
+    gain = f"what an update gains in reward changes by {_rounded(bias.value)} (limit {percent(bias.limit)})"
+    return f"The mismatch is larger than the update ({number(facts.update, digits=2)}), but {gain}."
 
 
 def against_limits(facts: EngineFacts) -> str:
@@ -228,8 +229,8 @@ def against_limits(facts: EngineFacts) -> str:
 
 def _against(effect: EngineEffect) -> str:
     if effect.kind in (EffectKind.BIAS, EffectKind.CLIP):
-        return f"{_rounded(effect.value)} of {percent(effect.limit)}"
-    return f"{number(effect.value, digits=2)} of {number(effect.limit)}"
+        return f"{_rounded(effect.value)} (limit {percent(effect.limit)})"
+    return f"{number(effect.value, digits=2)} (limit {number(effect.limit)})"
 
 
 def _rounded(share: float) -> str:
@@ -245,8 +246,8 @@ def missed_by_k3(k1: float, k3: float, ratio_mean: float, like: Signature | None
     """
     if like is None or like.like is not Like.TRUNCATION or not k1 > 2 * k3:
         return ""
-    cut = f"takes the mean ratio for 1, and the cut makes it {number(ratio_mean)}"
-    return f"Trust k1 ({number(k1)}): k3 ({number(k3)}) {cut}."
+    why = f"takes the mean ratio for 1, and top-p or top-k makes it {number(ratio_mean)}"
+    return f"The KL is k1 ({number(k1)}); k3 ({number(k3)}) {why}."
 
 
 def sits(remarks: Sequence[Finding]) -> str:

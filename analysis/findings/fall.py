@@ -68,13 +68,22 @@ class Fall:
     """How many steps, or evaluations, a value is the mean of."""
     came_back: bool = False
     """Whether it was only for a time."""
+    risen: float = float("nan")
+    """Of a setback the highest value since the lowest."""
     recovered: tuple[int, ...] = ()
     """The steps after it at which the level was at its best again, up to noise."""
+    lows: "pd.Series[float] | None" = None
+    """Of a setback all values that are as low since the best level; None: these are in `low`."""
     stretches: tuple[tuple[int, int], ...] = ()
     """First and last step of each stretch of values that are as low; of means, which hold several steps, none."""
     times: int = 1
     """How often it fell: as many as there are stretches, where they are few and it rose above the limit between all of
     them by more than the noise of a value."""
+
+    @property
+    def low_steps(self) -> tuple[int, ...]:
+        """The steps of all that is low."""
+        return tuple(int(step) for step in (self.low if self.lows is None else self.lows).index)
 
     @property
     def fell_again(self) -> bool:
@@ -92,7 +101,7 @@ class Fall:
         begun = f"{capital(self._named)} fell {change} in steps {self.best_step}–{self.lowest_step}"
         last = f"{end} in step {self.last_step}"
         if self.fell_again:
-            return f"{begun}, came back, and fell again: {last}"
+            return f"{begun}, came back to {rounded_level(self.risen, share=self.share)}, and fell again: {last}"
         if self.came_back:
             return f"{begun} and came back to {end}"
         if at_the_end:
@@ -112,7 +121,7 @@ class Fall:
             steps = "step" if over == [str(earlier[0][0])] else "steps"
             return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
         if len(self.stretches) > 1 and (self.came_back or len(self.stretches) <= _MOST_STRETCHES):
-            return f"{below} {len(self.stretches)} times since step {self.stretches[0][0]}"
+            return f"{below} first in step {self.stretches[0][0]}"
         if self.came_back:
             return f"{below} in steps {self.found}–{int(self.low.index[-1])}"
         if self.recovered and self.window > 1:
@@ -150,9 +159,8 @@ class Fall:
     @property
     def _levels(self) -> str:
         there = level_change(self.best, self.lowest, share=self.share)
-        if self.lowest_step == self.last_step:
-            return there
-        return f"{there.removesuffix('%')} → {rounded_level(self.last, share=self.share)}"
+        after = [self.risen] * self.fell_again + [self.last] * (self.lowest_step != self.last_step)
+        return " → ".join([there, *(rounded_level(value, share=self.share) for value in after)]).replace("% →", " →")
 
     @property
     def regained(self) -> bool:
@@ -333,7 +341,9 @@ def find_setback(
     lowest, lowest_step = _lowest(since.loc[:back])
     return replace(
         fall, low=low, lowest=lowest, lowest_step=lowest_step, after=float(low.median()), n_after=len(low),
-        came_back=True, recovered=tuple(int(step) for step in good if step > low.index[-1]),
+        came_back=True, risen=float(since.loc[lowest_step:].max()),
+        recovered=tuple(int(step) for step in good if step > low.index[-1]),
+        lows=since[since < fall.limit] if window == 1 else None,
         stretches=_stretches(since, fall.limit) if window == 1 else (),
     )  # fmt: skip
 

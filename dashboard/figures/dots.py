@@ -137,7 +137,7 @@ def _marks(
     told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
     best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
     if any(np.isfinite(bar.low) for bar in bars.values()):
-        told.append("━ 95% from best" if best else "━ 95%")
+        told.append("━ 95% against best" if best else "━ 95%")
     told += [f"┆ {best}", f"┊ {margin_words(metric)} behind"] if best else []
     told += ["◀ below"] * any(row.value < axis.low for row in rows)
     told += ["▶ above"] * any(row.value > axis.high for row in rows)
@@ -186,7 +186,7 @@ def _add_rows(
         text=[base.plotly_text(str(name)) for _, name, _ in seeds],
         hovertemplate="%{text}: %{x:" + hover_number(metric) + "}<extra></extra>",
     )  # fmt: skip
-    room = 0.004 * (axis.high - axis.low)  # what is on the very edge is not drawn
+    room = 0.012 * (axis.high - axis.low)  # what is on the very edge is not drawn
     inside = axis.low + room, axis.high - room
     of_symbol: dict[str, list[tuple[int, SettingRow]]] = {}
     for at, row in places:

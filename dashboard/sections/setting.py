@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ratioscope.analysis.compare.configuration import flatten_settings
-from ratioscope.analysis.compare.grouping import schedule_words
+from ratioscope.analysis.compare.grouping import SCHEDULE_UNKNOWN, schedule_words
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.dashboard.formats import count
 from ratioscope.dashboard.sections.model import Paragraph, Table
@@ -29,7 +29,7 @@ def in_a_line(manifest: Manifest) -> str:
             None,
             (
                 str(manifest.algorithm.get("name", "algorithm not stated")),
-                schedule if schedule != "schedule not stated" else "",
+                schedule if schedule != SCHEDULE_UNKNOWN else "",
                 "" if rate is None else f"learning rate {rate}",
                 named,
                 f"task {task}" if task else "",
@@ -76,7 +76,7 @@ def answer(subject: Subject) -> str:
     if manifest.source.get("framework"):
         named += f" of {manifest.source['framework']}"
     words = schedule_words(manifest.schedule, manifest.sampler)
-    under = "" if words == "schedule not stated" else f" under {words}"
+    under = "" if words == SCHEDULE_UNKNOWN else f" under {words}"
     return f"{capital(named)}{under}: {size}; the run is {subject.opened.run.status}."
 
 

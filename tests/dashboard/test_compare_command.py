@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_answer_is_a_sentence_with_interval_and_probability(ratioscope: Ratioscope, runs: Path) -> None:
     out = ratioscope("compare", *sorted(runs.iterdir())).succeeded()
     assert out.startswith(
-        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\nUnder 3 seeds each: others may change this order"
+        "Best: climbing (41%, 2 seeds).\nWorse: flat (31%).\nNot known: the effect of seeds (under 3 each).\n"
     )
     assert [line.split()[0] for line in out.splitlines() if "%  [" in line] == ["climbing", "flat"]
     assert "Intervals: 95% over seeds (t)." in out
@@ -56,7 +56,7 @@ def test_many_settings_are_a_row_each_and_one_line_says_what_single_seeds_leave_
     ratioscope: Ratioscope,
 ) -> None:
     out = ratioscope("compare", *sorted(SAMPLE_RUNS.glob("offline-*"))).succeeded()
-    assert out.count("others may change this order") == 1
+    assert out.count("Not known: the effect of seeds (one each; run at least 3)") == 1
     assert "  weight: ratio (grpo and rec_oneside_is); none (rec_oneside_nois and reinforce)\n" in out
 
 
@@ -155,4 +155,4 @@ def test_a_metric_that_no_run_logs_is_said(ratioscope: Ratioscope, tmp_path: Pat
     found = json.loads(ratioscope("compare", tmp_path, "--metric", "entropy", "--json").succeeded())
     assert found["metric"] == "eval_accuracy" and found["instead"] == said.splitlines()[0]
     sentence = ratioscope("compare", tmp_path).succeeded()
-    assert "One seed each" in sentence and "probability" not in sentence
+    assert "seeds (one each" in sentence and "probability" not in sentence

@@ -30,10 +30,10 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     assert told.sentences == (
         "Best: a (52%, 1 seed).", "Undecided: b (50%).", "Worse: c, d and e.",
     )  # fmt: skip
-    assert told.caveat == "One seed each: others may change this order; run at least 3."
+    assert told.caveat == "Not known: the effect of seeds (one each; run at least 3)."
     assert rank_words(found) == {0: "best", 1: "undecided", 2: "worse", 3: "worse", 4: "worse"}
     assert not found.by_seeds and told.basis == "95% by 400 evaluation prompts, not seeds"
-    terms = "Tied: surely within 5 points of the best; worse: surely behind; undecided: neither"
+    terms = "Tied: within 5 points of the best; worse: behind; undecided: neither"
     assert told.terms == f"{terms} ({told.basis})."
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
@@ -43,7 +43,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
 def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
     near = {"a": [0.50, 0.52, 0.51], "b": [0.40, 0.41, 0.41], "c": [0.49, 0.53, 0.50]}
     found, told = _told(_of(near))
-    assert found.by_seeds and told.caveat == "Also different: starts (41%–51%)."
+    assert found.by_seeds and told.caveat == "Not known: the effect of starts (41%–51%)."
     assert told.sentences == ("Best: a (51%, 3 seeds), tied with c (51%).", "Worse: b (41%).")
     wide = near | {"d (epsilon 0.6)": [0.30, 0.66, 0.50]}
     _, told_apart = _told(_of(wide))
@@ -56,7 +56,7 @@ def test_from_three_seeds_of_each_on_their_spread_decides() -> None:
         assert tuple(row.interval) == pytest.approx(stats.t.interval(0.95, 2, row.value, stats.sem(row.seeds)))
     found, told = _told(_of(near | {"c": [0.49, 0.53]}))
     assert not found.by_seeds
-    assert told.caveat.endswith(" Under 3 seeds in some: others may change this order.")
+    assert told.caveat == "Not known: the effect of seeds (under 3 in some) and starts (41%–51%)."
 
 
 def test_what_is_not_tested_is_never_called_tied() -> None:
@@ -132,7 +132,7 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
 def test_of_a_metric_without_a_better_way_the_highest_is_named() -> None:
     groups = [setting("a", [1.0, 1.1, 1.2], metric="entropy"), setting("b", [9.0, 9.1, 9.3], metric="entropy")]
     assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a (1.1).")
-    assert _told(groups, "entropy")[1].terms == "Lower: surely behind the highest (95% over seeds (t))."
+    assert _told(groups, "entropy")[1].terms == "Lower: behind the highest (95% over seeds (t))."
 
 
 def test_what_else_differs_between_rivals_is_said_with_the_best() -> None:
@@ -142,13 +142,15 @@ def test_what_else_differs_between_rivals_is_said_with_the_best() -> None:
         return member([0.5] * 8, algorithm=name, optimiser={"lr": rate}, task=TASK, **more)
 
     alike = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2", schedule={"sync_interval": 4})])
-    assert "Also different" not in _told(alike)[1].caveat  # which has no rival
+    assert "lr" not in _told(alike)[1].caveat  # which has no rival
     rivals = grouped_settings([at("a", "1"), at("b", "1"), at("c", "2")])
-    assert _told(rivals)[1].caveat.startswith("Also different: lr (1 unless named). ")
+    assert (
+        _told(rivals)[1].caveat == "Not known: the effect of seeds (one each; run at least 3) and lr (1 unless named)."
+    )
     sampled = [at("a", "1", sampler={"top_p": 1.0}), at("b", "2", sampler={"top_p": 0.9})]
-    assert _told(grouped_settings(sampled))[1].caveat.startswith("Also different: top_p and lr. ")
+    assert _told(grouped_settings(sampled))[1].caveat.endswith(", top_p and lr.")
     older = grouped_settings([at("a", "1", sampler={"top_p": 1.0}), at("b", "1")])
-    assert "Also different" not in _told(older)[1].caveat
+    assert "top_p" not in _told(older)[1].caveat
 
 
 @pytest.mark.parametrize(("starts", "said"), [((0.42, 0.49), True), ((0.42, 0.45), False), ((0.42, 0.42), False)])
@@ -162,7 +164,7 @@ def test_settings_that_begin_further_apart_than_their_seeds_are_pointed_out(
         ))
         for name, start, seeds in zip("ab", starts, ((0, 1), (0,)), strict=True)
     ]  # fmt: skip
-    assert _told(groups)[1].caveat.startswith("Also different: starts (42%–49%). ") == said
+    assert _told(groups)[1].caveat.endswith(" and starts (42%–49%).") == said
     assert ("starts (" in _told(groups)[1].caveat) == said
     assert "starts (" not in _told([replace(each, members=each.members[:1]) for each in groups])[1].caveat
 

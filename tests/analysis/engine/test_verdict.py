@@ -103,9 +103,8 @@ def test_what_k3_leaves_out_under_top_p_is_said() -> None:
     log = (tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float)).groupby(tokens["step"])
     k1, rho = -log.mean(), log.apply(lambda each: float(np.exp(each).mean()))
     k3 = k1 - 1 + rho
-    said = (
-        f"Trust k1 ({k1.median():.3g}): k3 ({k3.median():.3g}) takes the mean ratio for 1, and the cut makes it 0.99."
-    )
+    why = "takes the mean ratio for 1, and top-p or top-k makes it 0.99."
+    said = f"The KL is k1 ({k1.median():.3g}); k3 ({k3.median():.3g}) {why}"
     (chart,) = parts(subject)
     assert isinstance(chart, Chart) and chart.takeaway.endswith(said)
     assert missed_by_k3(0.01, 0.0001, 0.99, None) == ""

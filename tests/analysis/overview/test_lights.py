@@ -163,11 +163,11 @@ def test_a_run_that_fell_again_and_again_is_told_once() -> None:
     """It led with the last of five falls, "80 → 27% in 9 steps", and its second finding told the first, 74 → 48%."""
     opened = open_folder(SAMPLE_RUNS / "sync_offset10-reinforce-seed0")
     (fall,) = (each for each in opened.findings if RULES[each.rule].outcome)
-    told = "Accuracy fell 74 → 18% in steps 25–120, came back, and fell again: 27% in step 149."
+    told = "Accuracy fell 74 → 18% in steps 25–120, came back to 82%, and fell again: 27% in step 149."
     assert fall.sentence.startswith(told) and fall.do.startswith("Go back to step 140.")
-    assert lights_of(opened)[0].sentence == "Accuracy 74 → 18 → 27% (step 149)."
+    assert lights_of(opened)[0].sentence == "Accuracy 74 → 18 → 82 → 27% (step 149)."
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
-    assert found.answers[1].text == "Below 56% 5 times since step 30."
+    assert found.answers[1].text == "Below 56% first in step 30."
 
 
 @pytest.mark.parametrize("name", RUNS)

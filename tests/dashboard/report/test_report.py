@@ -217,10 +217,10 @@ def test_figures_have_both_modes_and_their_numbers_once(page: Page, report: Repo
 def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Report) -> None:
     sentences = [sentence for _, sentence in pair.verdict]
     assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Worse: reinforce (8.2%), collapsed."]
-    assert sentences[2].startswith("One seed each")
+    assert sentences[2].startswith("Not known: the effect of seeds (one each")
     assert sentences[3] == (
-        "Worse: surely behind the best (95% by 512 evaluation prompts and swing, not seeds). "
-        "Collapsed: lost 25%+ of its best for good."
+        "Worse: behind the best (95% by 512 evaluation prompts and successive evaluations, not seeds). "
+        "Collapsed: 25%+ below its own best for good."
     )
     assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
