@@ -215,7 +215,7 @@ def _collapsed(found: Standing) -> str:
         return f"Collapsed: {lost}+ below its own best for good."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
-        sentence = f"Collapsed (lost {lost}+ of its best): {some(told, '; ', most)}."
+        sentence = f"Collapsed ({lost}+ below its own best): {some(told, '; ', most)}."
         if len(sentence.split()) <= _MOST_WORDS:
             break
     return sentence

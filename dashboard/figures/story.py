@@ -82,6 +82,8 @@ def story(
             x=0, xref="paper", y=top, yref="paper", text=_named(panel.keys), showarrow=False, xanchor="left",
             yanchor="bottom", font={"size": 12},
         )  # fmt: skip
+    if any("band" in str(each.layout.xaxis.title.text) for each in figures):
+        base.name_mark(fig, "band: 95%")
     if finding is not None:
         base.name_mark(fig, f"{'shaded' if stretches else 'dots'}: {marked}")
     return fig

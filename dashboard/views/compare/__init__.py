@@ -62,7 +62,8 @@ setting that differs from the best; of settings that share a letter none differs
 of the difference from the best, drawn from there: of a worse setting it does not reach the dashed line. *Tied* is
 a setting whose bar does not reach the dotted line, 5 points from the best (of a metric that is no share, 10%).
 *Undecided* are the others. Bars hold for each pair by itself: of many, one that misses the dashed line may still be
-undecided.
+undecided. The axis is at most four times as wide as those need that may be the best: a mark at its edge is a setting
+that is worse and ends beyond it.
 
 **Collapsed** is a setting of which a run fell below its best by the share that is named, and by more than noise, and
 did not come back: the rule of the finding, over the whole run.
