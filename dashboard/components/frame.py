@@ -224,11 +224,13 @@ def _bar(listed: Listed, opened: Opened) -> None:
 
 
 def still_there(shown: Sequence[Listed]) -> None:
-    """Name the runs of the link that are not there, and draw the page again when one that it shows is deleted."""
+    """Name the runs of the link that are not there, and draw the page again when one appears, or one that it shows is
+    deleted."""
     known = state.runs()
     if missing := [one_line(run_id) for run_id in st.query_params.get_all("run") if run_id not in known]:
         st.warning("Some chosen runs are not in the folders of this dashboard.", icon=":material/folder_off:")
         st.text("\n".join(missing))
+        _await_another(list(known))
     _watch([run.folder for run in shown])
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 from playwright.sync_api import Page, expect
@@ -116,3 +117,19 @@ def test_a_run_that_the_link_names_appears_in_the_dark_when_it_is_there(open_pag
     expect(charts(page).first).to_be_visible()
     assert is_dark(page)
     assert not faults(page)
+
+
+def test_a_comparison_takes_up_runs_of_its_link_when_they_are_there(open_page: OpenPage, root: Path) -> None:
+    """It said that they were missing until the page was loaded again."""
+    page = open_page("/compare?run=one+more&run=two+more")
+    settled(page, "Compare")
+    warning = page.get_by_text("Some chosen runs are not in the folders")
+    expect(warning).to_be_visible()
+    rng = np.random.default_rng(0)
+    for name in ("one more", "two more"):
+        write_run(root / name, [random_step(rng, number) for number in range(3)], algorithm={"name": name})
+    expect(warning).to_have_count(0)
+    expect(charts(page).first).to_be_visible()
+    assert not faults(page)
+    for name in ("one more", "two more"):
+        rmtree(root / name)
