@@ -29,7 +29,7 @@ _FALLEN_SHARE = 0.7
 # More stretches are no falls of their own, and not named.
 _MOST_STRETCHES = 4
 _MOST_LISTED = 2
-"""More of them are counted: the chart shades them."""
+"""Of more of them the first is named: the chart shades them all."""
 _BEYOND = 2.0
 """Standard deviations above what the best of noise reaches."""
 # Half of a 95 % interval in standard deviations; and of two values' difference.

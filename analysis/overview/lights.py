@@ -151,9 +151,9 @@ def _learning(summary: StepSummary, findings: Sequence[Finding], limits: Limits,
     if (fall := fall_of(summary, limits)) is not None:
         return LightState.FALLEN, f"{level_moved(summary, limits)} (step {fall.last_step})."
     drop, back = drop_of(summary, limits), setback_of(summary, limits)
-    if back is not None and back.fell_again and not live:
-        return LightState.FALLEN, f"{back.levels} (step {back.last_step})."
     if drop is not None and (drop.is_low or live):
+        if back is not None and back.fell_again and not live:
+            return LightState.FALLEN, f"{back.levels} (step {back.last_step})."
         if live and not drop.lasting:
             return LightState.DROPPING, f"{capital(drop.words)}. Consider stopping."
         return LightState.FALLEN, f"{capital(drop.words)}."

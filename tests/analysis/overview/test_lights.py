@@ -16,7 +16,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.overview.lights import NAMES, Light, LightState, lights, lights_of, lights_text
 from ratioscope.analysis.overview.verdict import run_verdict
-from tests.analysis.diagnosis.made_up import STEPS, first, made_up, remark_of
+from tests.analysis.diagnosis.made_up import STEPS, between, first, made_up, remark_of
 from tests.making.runs import write_run
 from tests.making.samples import NAMES as RUNS
 from tests.making.samples import SAMPLE_RUNS, summary_of
@@ -168,6 +168,16 @@ def test_a_run_that_fell_again_and_again_is_told_once() -> None:
     assert lights_of(opened)[0].sentence == "Accuracy 74 → 18 → 82 → 27% (step 149)."
     found = run_verdict(opened.summary, opened.findings, opened.remarks, opened.limits)
     assert found.answers[1].text == "Below 56% first in step 30."
+
+
+@pytest.mark.parametrize(("last", "state"), [(0.58, LightState.SET_BACK), (0.5, LightState.FALLEN)])
+def test_a_last_value_within_the_noise_is_no_second_fall(last: float, state: LightState) -> None:
+    """After a setback the last value is below the limit: by less than the lowest of so many does by chance, or more."""
+    accuracy = between(20, 30, 0.8, 0.1)
+    accuracy[-1] = last
+    evidence = made_up(width=0.1, eval_accuracy=accuracy)
+    learning, *_ = lights(evidence.summary, [], [], Limits())
+    assert learning.state is state and f"80 → 10 → 80 → {100 * last:.0f}%" in learning.sentence
 
 
 @pytest.mark.parametrize("name", RUNS)
