@@ -122,6 +122,7 @@ def _of_run(opened: Opened) -> Iterator[Entry]:
         yield "Notes", text, f"step {step}", "tokens", {"run": opened.run_id, "step": str(step), "where": "this step"}
     options = metrics.choices(opened.summary)
     pinned = st.query_params.get_all("pin") or metrics.usual(options)  # what it is added to
+    carried = {key: value for key in CARRIED if (value := st.query_params.get(key))} | {"run": opened.run_id}
     for label in options:
         pins = [label, *(each for each in pinned if each != label)]
-        yield "Metrics", label, "", "metrics", {"run": opened.run_id, "pin": pins}
+        yield "Metrics", label, "", "metrics", carried | {"pin": pins}

@@ -53,6 +53,7 @@ def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenP
     expect(page).to_have_url(re.compile(r"/tokens\?run=grpo&from=10&to=20$"))
     go("clip fraction lower", "Clip fraction, lower bound")
     settled(page, "Metrics")
+    expect(page).to_have_url(re.compile(r"/metrics\?run=grpo&from=10&to=20&pin="))
     expect(page.get_by_role("heading", name=re.compile("^Clip fraction, lower bound")).first).to_be_visible()
     expect(page.get_by_role("heading", name=re.compile("^Sampling staleness")).first).to_be_visible()  # pinned before
     go("gate mean", "Mean gate")
