@@ -42,15 +42,11 @@ def told(subject: Subject) -> list[Chart]:
     verdict, limits = subject.verdict, subject.opened.limits
     low = level_low(subject.opened.summary, limits, verdict.lead) if verdict.lead else None
     level = (low.metric,) if low else tuple(learning_curves(subject.shown)[0][1])
+    best = "before" if isinstance(low, Fall) else "best"  # it may have been better later on
     drawn = [
-        Panel(
-            level,
-            (Limit(low.best, "before" if isinstance(low, Fall) else "best"), Limit(low.limit, "low &lt;"))
-            if low
-            else (),
-        )
+        Panel(level, (Limit(low.best, best), Limit(low.limit, "low &lt;")) if low else ()),
+        Panel((STALENESS,), (Limit(limits.staleness, "limit"),)),
     ]
-    drawn.append(Panel((STALENESS,), (Limit(limits.staleness, "limit"),)))
     concerned = [finding for finding in (verdict.lead, verdict.cause) if finding is not None]
     limit_of = {finding.metric: finding.limit for finding in concerned}
     for key in dict.fromkeys(filter(None, (*limit_of, verdict.lead.cause if verdict.lead else ""))):

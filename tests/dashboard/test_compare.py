@@ -400,6 +400,30 @@ def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("metric", "flip", "symbol", "word"),
+    [("eval_accuracy", False, "triangle-left", "◀ below"), ("s_k", True, "triangle-right", "▶ above")],
+)
+def test_the_axis_tells_apart_those_that_may_be_the_best(metric: str, flip: bool, symbol: str, word: str) -> None:
+    """Of twenty runs from 8 to 92% the four that may be the best had a tenth of its width."""
+    ends = {"a": [0.9, 0.905, 0.91], "b": [0.9, 0.89, 0.91], "c": [0.8, 0.801, 0.799], "d": [0.1, 0.11, 0.09]}
+    made = [
+        setting(name, [1 - end if flip else end for end in seeds], metric=metric, task={"evaluation_prompts": 400})
+        for name, seeds in ends.items()
+    ]
+    compared = Comparison(made, ComparedMeasure(metric))
+    assert [row.rank for row in compared.standing.rows][2:] == ["worse", "worse"]
+    figure = json.loads(dots(compared).figure)
+    marks = [(trace["marker"]["symbol"], _numbers(trace["y"]).tolist(), _numbers(trace["x"]).tolist())
+             for trace in figure["data"] if trace.get("mode") == "markers"]  # fmt: skip
+    ((places, at),) = [(y, x) for drawn, y, x in marks if drawn == symbol]
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert places == [3] and all(low < x < high for x in at)  # what is on the very edge is not drawn
+    assert high - low < 0.4 and not low < (0.9 if flip else 0.1) < high
+    assert figure["layout"]["annotations"][0]["text"].endswith(word)
+    assert "10.0%" in json.dumps(figure["layout"]["annotations"]) or flip  # its value stands in its row
+
+
+@pytest.mark.parametrize(
     "ends",
     [
         {"best": [0.9], "tied": [0.897], "undecided": [0.87], "worse": [0.7]},
