@@ -49,8 +49,8 @@ def draw_page(page: Page) -> None:
     for part in (part for part, first in zip(page.parts, above, strict=True) if not first):
         _part(page, part, subject, chosen)
     as_reported(page, subject)
-    if prose := page.prose:
-        how_to_read(prose)
+    if explanation := page.explained(opened.limits):
+        how_to_read(explanation)
     ways_in(page.key)
 
 

@@ -19,4 +19,4 @@ def ways_in(page: str) -> None:
     """What somebody on this page asks, as links to the experiments that answer."""
     with st.container(horizontal=True, gap="medium"):
         for meeting in (meeting for meeting in MEETINGS if meeting.page == page):
-            experiment_link(meeting.experiment, meeting.asks)
+            experiment_link(meeting.experiment, f"{PAGE.title}: {meeting.asks}")

@@ -104,6 +104,7 @@ PAGE = Page(
     asks=("clipping", "signal", "what_if"),
     answer=answer,
     besides=can_judge,
+    limits=("clip_saturated", "zero_signal"),
     main=_main,
     reported={
         *(key for key in CATALOGUE if key.startswith("clip_")), "gate_mean", "effective_token_fraction",

@@ -435,6 +435,7 @@ PAGE = Page(
     "drift", "Drift", "Staleness, engine, or the update?", 40, ":material/conversion_path:",
     asks=("staleness", "update", "new"),
     also=("engine",),
+    limits=("epsilon_stale", "epsilon", "mult_prob_error"),
     answer=answer,
     main=pictures,
     height=560,

@@ -37,6 +37,7 @@ from ratioscope.analysis.frameworks.remedies import (
     title_of,
     to_log,
 )
+from ratioscope.analysis.overview.lights import LEARNING, LightState
 from ratioscope.dashboard.figures import engine as figures
 from ratioscope.dashboard.formats import estimate
 from ratioscope.dashboard.sections.model import Paragraph, Piece, Table
@@ -115,6 +116,12 @@ def first_lines(subject: Subject) -> list[Piece]:
         }
     lines["Logged as:"] = as_logged(subject)
     return [Paragraph(text, lead=lead) for lead, text in lines.items() if text]
+
+
+def meanwhile(subject: Subject) -> list[Piece]:
+    """Whether the run learns, which a report has on its first page."""
+    learning = next(light for light in subject.verdict.lights if light.name == LEARNING)
+    return [] if learning.state is LightState.UNKNOWN else [Paragraph(learning.words, lead="Learning:")]
 
 
 def parts(subject: Subject) -> list[Piece]:
@@ -342,8 +349,9 @@ def _can_differ(subject: Subject) -> bool:
 PAGE = Page(
     "engine", "Engine", "Is the engine mismatch hurting?", 50, ":material/sync_problem:",
     answer=answer,
+    limits=("mult_prob_error", "chi2", "engine_to_update", "step_share"),
     slow=True,
-    main=lambda subject: [*first_lines(subject), *parts(subject)] if _has_steps(subject) else [],
+    main=lambda subject: [*first_lines(subject), *meanwhile(subject), *parts(subject)] if _has_steps(subject) else [],
     caption="below",
     tiles=_OF_RATIOS,
     without=lambda subject: [] if _has_steps(subject) and is_all_staleness(subject) else _OF_RATIOS,
@@ -352,7 +360,7 @@ PAGE = Page(
             "where", "Where it sits", places, lambda subject: sentences.part_of_most(subject.opened.remarks),
             when=_differs, height=300,
         ),
-        Part("kind", "What it is like", kind, _is_like, when=_differs, height=300),
+        Part("kind", "Signature", kind, _is_like, when=_differs, height=300),
         Part(
             "effects", "What it does", effects, lambda subject: sentences.against_limits(facts(subject)),
             when=_has_effects,

@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.logged import QUESTIONS
 from ratioscope.analysis.findings.words import listed
+from ratioscope.catalogue import THRESHOLDS
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Section, has_content
 from ratioscope.dashboard.sections.subject import Subject, attempt, flat, key_numbers, reason
 from ratioscope.errors import RatioscopeError
@@ -137,6 +139,8 @@ class Page:
     """Whether `views.<key>` draws it: it has little in common with other pages."""
     report: Sequence[Written] = ()
     """The blocks of its section in their order; none: it has no section."""
+    limits: Sequence[str] = ()
+    """Names of the thresholds that it measures by."""
     heading: tuple[str, str] | None = None
     """Title and question of the section, where they are not those of the page."""
     texts: bool = False
@@ -147,6 +151,14 @@ class Page:
         """How to read it, in Markdown: the file beside its module; "" where there is none."""
         file = Path(__file__).with_name(f"{self.key}.md")
         return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def explained(self, limits: Limits) -> str:
+        """How to read it, and the limits that it measures by, each with where it is from; Markdown."""
+        each = [
+            f"- {name} {getattr(limits, name):g}: {THRESHOLDS[name].meaning}. From: {THRESHOLDS[name].source}."
+            for name in self.limits
+        ]
+        return "\n\n".join(filter(None, (self.prose, "\n".join(["Limits:\n", *each]) if each else "")))
 
     @property
     def written_as(self) -> tuple[str, str]:

@@ -276,6 +276,7 @@ PAGE = Page(
     answer=lambda subject, *_: answer(subject),
     besides=lambda subject: bool(pairs(subject)),
     choices=[Choice("ratio", "Ratio", lambda subject: words(pairs(subject)), "segments", help=_told)],
+    limits=("khat", "ess", "chi2"),
     main=_main,
     reported={*(entry.key for entry in weights.ENTRIES), "ratio_mean", "chi2_token", "chi2_token_raw", "chi2_seq"},
     height=340,

@@ -237,6 +237,7 @@ PAGE = Page(
     asks=("age", "staleness"),
     also=("engine",),
     answer=answer,
+    limits=("epsilon_stale", "khat"),
     slow=True,
     all_said=is_fresh,
     main=lambda subject: [Beside([by_lag(subject)[:1] if _is_aged(subject) else (), ages(subject)])],

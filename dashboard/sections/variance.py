@@ -275,6 +275,7 @@ PAGE = Page(
     asks=("weights",),
     answer=answer,
     besides=lambda subject: bool(estimators(subject)),
+    limits=("epsilon_stale", "chi2", "ess"),
     main=_main,
     tiles=("chi2_token", *LOG_CHI2[:1]),
     parts=[

@@ -82,7 +82,7 @@ def render() -> None:
                 draw(*floor)
     _schema(subject)
     _command(opened)
-    how_to_read(linter.PAGE.prose)
+    how_to_read(linter.PAGE.explained(opened.limits))
     with body:
         whole = _wants_everything(opened)
         # The checks come last: everything else of the page is there while they run, and a click elsewhere ends them.

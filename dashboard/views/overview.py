@@ -61,7 +61,7 @@ def render() -> None:
     _origin(subject)
     as_reported(overview.PAGE, subject)
     sibling_runs(opened.run_id, all_shown=verdict.lead is not None)
-    how_to_read(overview.PAGE.prose)
+    how_to_read(overview.PAGE.explained(opened.limits))
 
 
 def _bad_night(subject: PageSubject, verdict: Verdict) -> list[Chart]:

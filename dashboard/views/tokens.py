@@ -67,7 +67,7 @@ def render() -> None:
     if subject.log.has_ratios:
         _attribution(subject, window)
         _extremes(subject)
-    how_to_read(tokens.PAGE.prose)
+    how_to_read(tokens.PAGE.explained(opened.limits))
 
 
 def _window(subject: Subject) -> Window:

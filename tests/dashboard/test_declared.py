@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from ratioscope.analysis.findings.logged import QUESTIONS
-from ratioscope.catalogue import CATALOGUE
+from ratioscope.catalogue import CATALOGUE, THRESHOLDS
 from ratioscope.dashboard.sections import MENU, PAGES, SECTIONS
 from ratioscope.dashboard.sections.page import Part
 
@@ -22,6 +22,7 @@ def test_what_a_page_names_is_there(name: str) -> None:
     page, parts = PAGES[name], [*parts_of(PAGES[name].parts)]
     assert set(page.asks) | set(page.also) <= set(QUESTIONS)
     assert {*page.tiles, *page.reported, *(key for part in parts for key in part.metrics)} <= set(CATALOGUE)
+    assert set(page.limits) <= set(THRESHOLDS)
     assert len([*page.in_address]) == len({*page.in_address})
     assert name in MENU or name in SECTIONS
     if page.own:

@@ -407,3 +407,11 @@ def test_beside_the_remedy_stands_what_was_tried_the_best_first(root: Path) -> N
     assert [link for link in links if link in tried.values()] == [tried[name] for name in best_first]
     shown = [text for text in sentences(at).splitlines() if re.fullmatch(r":material/\w+: \*\*\d+%\*\*", text)]
     assert [re.findall(r"\d+%", text) for text in shown] == [[f"{100 * ends[name]:.0f}%"] for name in best_first]
+
+
+def test_engine_says_whether_the_run_learns_and_where_its_limits_are_from() -> None:
+    serve_from([SAMPLE_RUNS])
+    said = sentences(visit("engine", run="mismatch-grpo-seed0"))
+    assert "**Learning:** Rising. Accuracy 43 → 89% (steps 0 and 149)." in said
+    assert "mult_prob_error 1.05: mean factor by which the two engines' probabilities may differ" in said
+    assert "From: NeMo-RL, documented alert on token_mult_prob_error." in said
