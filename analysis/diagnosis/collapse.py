@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.change_points import Shift
 from ratioscope.analysis.findings.fall import Fall, fall_of, levels_of, setback_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import capital, number
-from ratioscope.analysis.findings.watched import WatchedCourse, changed, sentence_start
+from ratioscope.analysis.findings.watched import WatchedCourse, changed, moved_along, sentence_start
 from ratioscope.analysis.findings.words import listed
 from ratioscope.catalogue import CATALOGUE
 
@@ -238,6 +238,9 @@ def _story(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
     text = f"No early warning in {moved.named(moved.looked_at)}."
     if not moved.looked_at:
         text = "Too few steps come before the fall to tell a change of any other metric from its noise."
+        if along := list(moved_along(moved.courses, fall.best_step, int(fall.low.index[-1])).values()):
+            told = "; ".join(along[:_MOST_NAMED])
+            text = f"While it fell: {told}. Too few steps come before it to tell causes from consequences."
     if not (held := suspects_all_along(evidence)):
         return text
     signs = "; ".join(sign.reading.clause for each in held for sign in each.speaking)

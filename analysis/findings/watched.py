@@ -6,6 +6,7 @@ order = changed(courses, summary.values["version_lag"], until=35)     # by key, 
 """
 
 from collections.abc import Mapping
+from math import inf, log, nan
 from typing import NamedTuple
 
 import pandas as pd
@@ -70,6 +71,13 @@ _OF_RESPONSES = {
 }
 OF_TABLES = ("lost", "good_lost", "truncated", "dropped")
 """Shares that are read from the tables: of few responses, and often 0."""
+_FEWEST_OF_THIRD, _TWICE = 3, 2.0
+"""Values, and times: less is no course that a few steps show."""
+_ALIKE = (
+    {"kl_k3", "kl_reverse", "chi2_token", "ess_token", "khat_token", "lost"},
+    {"kl_to_reference", "kl_to_initial"},
+)
+"""What moves together, as it measures the same ratios, or the same distance."""
 _LEARNING_RATE = "learning_rate"
 PART = "reward_"
 """How the parts of a reward are named, in the sequences table and among the courses."""
@@ -144,6 +152,32 @@ def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until
     ordered = sorted(kept.items(), key=lambda found: (found[1].last, found[1].first))
     found: dict[str, Shift | None] = dict(ordered)
     return found | {key: None for key in shifts if key not in kept}
+
+
+def moved_along(courses: Mapping[str, WatchedCourse], first: int, last: int) -> dict[str, str]:
+    """What had twice its value or half of it in the last third of some steps, as clauses; the largest change first.
+
+    No value of one third is among those of the other. A description of few steps, in which `changed` could tell
+    nothing from noise; it dates nothing.
+    """
+    found = {}
+    for key, course in courses.items():
+        known = course.series.replace([inf, -inf], nan).loc[first:last].dropna()
+        third = len(known) // 3
+        early, late = known.iloc[:third], known.iloc[len(known) - third :]
+        before, after = float(early.median()), float(late.median())
+        if third < _FEWEST_OF_THIRD or not min(before, after) > 0:
+            continue
+        rose = late.min() > early.max()
+        apart = rose or late.max() < early.min()
+        if apart and course.direction * (after - before) >= 0 and max(after / before, before / after) >= _TWICE:
+            said = " to ".join(level(value, share=course.share) for value in (before, after))
+            found[key] = abs(log(after / before)), f"{course.label} {'rose' if rose else 'fell'} from {said}"
+    largest: dict[str, str] = {}
+    for key, (_, clause) in sorted(found.items(), key=lambda each: -each[1][0]):
+        if not any(key in alike and alike & largest.keys() for alike in _ALIKE):
+            largest[key] = clause
+    return largest
 
 
 def sentence_start(text: str) -> str:

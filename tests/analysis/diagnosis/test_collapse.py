@@ -12,7 +12,7 @@ from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.findings.change_points import FAMILY, LEAST, find_shift, significant
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.findings.watched import WATCHED_METRICS
+from ratioscope.analysis.findings.watched import WATCHED_METRICS, WatchedCourse, moved_along
 from ratioscope.analysis.overview.verdict import run_verdict
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary
@@ -96,6 +96,25 @@ def test_too_few_steps_blame_nothing() -> None:
     assert find_shift(short, 1) is None
     assert find_shift(pd.Series(np.ones(100)), 1) is None
     assert find_shift(pd.Series(dtype=float), 1) is None
+
+
+def test_of_few_steps_only_what_went_clearly_one_way_is_told() -> None:
+    steps, wobble = np.arange(18), np.where(np.arange(18) % 2, 1.1, 0.9)
+    made = {
+        "kl_to_reference": np.r_[0.0, 1e-4 * 2.0 ** steps[1:]],  # begins at 0, as a distance to the start does
+        "kl_to_initial": np.r_[0.0, 1e-4 * 2.0 ** steps[1:]],  # the same distance
+        "update": 0.01 * wobble, "grad_norm": np.where(steps % 6 < 3, 1.0, 5.0),
+        "ess_token": np.where(steps < 9, 0.3, 0.9),  # for the better
+        "entropy": np.where(steps < 9, 1.0, 0.3) * wobble,
+    }  # fmt: skip
+    directions = {"entropy": 0, "ess_token": -1}
+    courses = {
+        key: WatchedCourse(key, pd.Series(values, index=steps), directions.get(key, 1), share=False)
+        for key, values in made.items()
+    }
+    assert list(moved_along(courses, 0, 17)) == ["kl_to_reference", "entropy"]
+    assert moved_along(courses, 0, 17)["entropy"].startswith("entropy fell from 1 to 0.3")
+    assert not moved_along(courses, 0, 7)
 
 
 RUNS, SERIES = 60, len(WATCHED_METRICS)
