@@ -220,15 +220,25 @@ def policy_stands_still(evidence: LogEvidence) -> MarkReading | None:
     if len(ranges[_C]) < _FEWEST_REPEATS or not (np.nan_to_num(evidence.sample.column("advantage")) != 0).any():
         return None
     # Of a column of another model that stands still the others tell: the sampler, or the new policy, moves.
-    still = [float((each <= EQUAL).mean()) for each in ranges.values() if len(each) >= _FEWEST_REPEATS]
+    still = {name: float((each <= EQUAL).mean()) for name, each in ranges.items() if len(each) >= _FEWEST_REPEATS}
+    if _leaves(evidence) is False:  # its values differ by its noise alone
+        still.pop(_B, None)
     return MarkReading(
-        min(still), f"logp_current of {len(ranges[_C]):,} first tokens of prompts is the same in all steps",
+        min(still.values()), f"logp_current of {len(ranges[_C]):,} first tokens of prompts is the same in all steps",
         evidence.all_steps, (_C,), evidence.rows_where("invalid is null and position = 0"),
     )  # fmt: skip
 
 
+def _leaves(evidence: LogEvidence) -> bool | None:
+    """Whether the sampler's values go away from the trainer's over the steps; None where too few say."""
+    sample = evidence.sample
+    usable, step = sample.rows["invalid"].isna().to_numpy(), sample.column("step")
+    late = step > np.median(step) if len(step) else step > 0
+    return _grows(np.abs(sample.column(_B) - sample.column(_C)), usable & late, usable & ~late)
+
+
 def _grows(apart: NDArray[np.float64], old: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> bool | None:
-    """Whether the sampler's values are farther away on older tokens; None where too few say."""
+    """Whether values are farther away on older, or later, tokens than on fresh ones; None where too few say."""
     aged, new = (apart[rows & np.isfinite(apart)] for rows in (old, fresh))
     if min(len(aged), len(new)) < _FEWEST_AGED:
         return None

@@ -14,9 +14,20 @@ N = 600
 
 
 def remarks(
-    folder: Path, check: str, moved: float, *, copied: bool = False, rate: float = 1e-6, lag: bool = True
+    folder: Path,
+    check: str,
+    moved: float,
+    *,
+    copied: bool = False,
+    rate: float = 1e-6,
+    lag: bool = True,
+    of_another: bool = False,
 ) -> list[Finding]:
-    """Of a log in which each update moves the policy so far, and columns may be copies of one."""
+    """Of a log in which each update moves the policy so far, and columns may be copies of one.
+
+    Args:
+        of_another: logp_current is of a model that stands still, and the trainer's other columns are not logged.
+    """
     rng = np.random.default_rng(0)
     steps = []
     # The tokens of a sequence are first tokens of prompts that come again in each step.
@@ -32,6 +43,10 @@ def remarks(
             behavior_version=version.astype(np.int32), advantage=np.where(np.arange(N) % 3, 1.0, -1.0),
             gradient_weight=np.where(np.arange(N) % 3, 1.0, -1.0) / N,
         )  # fmt: skip
+        if of_another:
+            step.tokens["logp_current"] = np.minimum(token, -1e-2).astype(np.float32)
+            del step.tokens["logp_new"], step.tokens["logp_behavior_train"]
+            step.sequences["prompt_id"] = np.arange(N)
         step.scalars.update(grad_norm=0.5, learning_rate=rate)
         steps.append(step)
     return asked(open_run(write_run(folder, steps)), check)
@@ -41,6 +56,14 @@ def test_a_policy_that_no_update_moves_is_no_copy(tmp_path: Path) -> None:
     (found,) = remarks(tmp_path / "still", "applied_loss", 0.0)
     assert found.of_cause == "updates_without_effect" and "the policy does not move" in found.sentence
     assert not any(each.is_problem for each in remarks(tmp_path / "log", "copied_columns", 0.0))
+
+
+@pytest.mark.parametrize(("moved", "named"), [(0.0, True), (0.05, False)], ids=["still", "of another model"])
+def test_without_the_new_policy_the_sampler_tells_whether_the_policy_moves(
+    moved: float, named: bool, tmp_path: Path
+) -> None:
+    found = remarks(tmp_path / "run", "applied_loss", moved, of_another=True)
+    assert any(each.of_cause == "updates_without_effect" for each in found) is named
 
 
 @pytest.mark.parametrize("rate", [1e-6, 0.0])
