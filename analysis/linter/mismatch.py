@@ -6,6 +6,7 @@ from ratioscope.analysis.frameworks.remedies import framework_of
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.differing import FEWEST_FRESH, HELD_BY, differing
 from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.least_length import mass_is_missing_before_any_end
 from ratioscope.analysis.linter.mismatch_in_responses import (
     identical_then_not,
     mismatch_at_first_tokens,
@@ -252,6 +253,13 @@ cause(
     requires=(mismatch_of_the_last_token_at_the_limit,),
     do="Leave the forced token out of the loss.",
     explains=(*_TAILS, "mean_ratio", "truncated_support"),
+)  # fmt: skip
+cause(
+    "end_forbidden", Family.MISMATCH, "The sampler may not end a response before a least length, and the trainer may",
+    requires=(mass_is_missing_before_any_end,),
+    do="Set no least length (min_tokens, min_new_tokens), or leave the end token out in the trainer up to there, too.",
+    reports=("TRL #1002", "TRL #1003"),
+    explains=(*_TAILS, "mean_ratio", "truncated_support", "on_policy_ratio"),
 )  # fmt: skip
 cause(
     "prompts_cut", Family.MISMATCH, "Long prompts are cut in sampler or trainer alone",

@@ -19,6 +19,7 @@ from ratioscope.analysis.linter.evidence import (
 )
 from ratioscope.analysis.linter.sample import SAMPLER
 from ratioscope.analysis.runs.left_out import LeftOut
+from ratioscope.analysis.summary.intervals import cluster_variance
 from ratioscope.run_format import schema
 
 # From this share of rows on, moments describe a selection (`docs/metrics.md`, bad numbers).
@@ -52,6 +53,12 @@ LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 _MOSTLY_BELOW = 0.5
 """Share of the tokens at the bound that another column finds as unlikely."""
 _NEARLY_ALL_EQUAL = 0.99
+_SINGLE = "single tokens"
+_ONE_LEFT = {
+    True: " The manifest states top-k or top-p; where they keep one token it is certain.",
+    False: " Elsewhere, too, the sampler leaves most of the probability out; where one token is left it is certain.",
+}
+"""Why a sampler may be certain, by whether the manifest says so."""
 # What no ratio of sampler and policy is made of, and what of it is wrong when it does not vary.
 BESIDE = ("logp_behavior_train", "logp_reference", "entropy")
 CONSTANT_BESIDE = ("logp_reference", "entropy")
@@ -148,19 +155,16 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
         pattern, rows = _pattern(evidence, column, fault)
         given = rows is not None and not rows.values
-        truncation = not given and column == "logp_behavior" and _truncation_explains(evidence)
+        sampled = column == "logp_behavior"
+        stated = sampled and not given and _truncation_explains(evidence)
+        truncation = stated or (sampled and pattern.startswith(_SINGLE) and _forbids_tokens(evidence, count))
         remarks.append(
             Finding(
                 f"{column} is exactly 0 (probability 1) for {count:,} tokens that another column gives less than one "
-                f"half, {evidence.in_steps(steps)}: {pattern}."
-                + (
-                    " The manifest states top-k or top-p; where they keep one token it is certain."
-                    if truncation
-                    else ""
-                ),
+                f"half, {evidence.in_steps(steps)}: {pattern}." + (_ONE_LEFT[stated] if truncation else ""),
                 _severity(evidence, count) if not truncation else Severity.NOTICE,
                 "Leave tokens that were not drawn out of the loss."
-                if given
+                if given or (truncation and not stated)
                 else "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
                 + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
                 (estimated("tokens", count), estimated("largest share of a step's rows", share)),
@@ -277,6 +281,19 @@ def _truncation_explains(evidence: LogEvidence) -> bool:
     return bool(sampler.get("top_k")) or top_p < (0.5 if evidence.total("n_train") else 1.0)
 
 
+def _forbids_tokens(evidence: LogEvidence, zeros: int) -> bool:
+    """Whether the sampler of the same weights has as many other tokens with more than twice the trainer's probability,
+    and the mean ratio says that it leaves tokens out: one may be all that is left."""
+    of = evidence.frame(
+        "select count(*) as n, sum(exp(fresh)) as rho, count(*) filter (fresh < ln(0.5)) as more from examined "
+        "where logp_behavior < 0 and fresh is not null group by step, group_id"
+    )
+    if of["more"].sum() < max(zeros, FEWEST_ZEROS):
+        return False
+    n, rho = (of[name].to_numpy(float) for name in ("n", "rho"))
+    return bool(1 - rho.sum() / n.sum() > STANDARD_ERRORS * sqrt(cluster_variance(rho, n)))
+
+
 def _severity(evidence: LogEvidence, count: int) -> Severity:
     """One bad step in a hundred is flagged; a log is broken when as much is wrong with all of it."""
     return Severity.CRITICAL if count > LARGEST_INVALID_SHARE * evidence.n_rows else Severity.WARNING
@@ -322,7 +339,7 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
             f"or coalesce(lead({column} = 0) {beside_it}, false))",
             values=True,
         )
-    return f"single tokens of {int(found['affected']):,} responses", None
+    return f"{_SINGLE} of {int(found['affected']):,} responses", None
 
 
 def _not_sampled(evidence: LogEvidence, column: str, fault: str, position: int) -> tuple[str, LeftOut | None]:

@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter.place import places
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
-from tests.cases.world import TENSORS, Call, Log, Shape, simulate, write
+from tests.cases.world import END, TENSORS, Call, Log, Shape, simulate, write
 from tests.making.runs import plain_step, write_run
 
 Array = NDArray[Any]
@@ -411,3 +411,17 @@ def test_labels_that_say_nothing_of_the_weights_are_named(tmp_path: Path) -> Non
     for sampler in (rounded, older):
         found = whole_responses(tmp_path / sampler.__name__, sampler, lag=1, noise=0.0)
         assert found.of_cause != "labels_without_weights", found.sentence
+
+
+@pytest.mark.parametrize(("until", "named"), [(31, True), (64, False)], ids=["a least length", "always"])
+def test_a_sampler_that_may_not_end_early_is_named(until: int, named: bool, tmp_path: Path) -> None:
+    def sampler(call: Call, logits: Array) -> Array:
+        forbidden = END if named else 1  # that token may come at any length
+        return np.where((np.arange(logits.shape[1]) == forbidden) & (call.position < until), -1e9, logits)
+
+    run = open_run(write(simulate(Shape(1413, lag=1), sampler=sampler), tmp_path / "run", "all"))
+    found = asked(run, "mismatch_cause")
+    assert ("end_forbidden" in {each.of_cause for each in found}) is named
+    if named:
+        assert "no response ends before token 32" in found[0].sentence and found[0].is_problem
+        assert not any(each.is_problem for each in asked(run, "zero_filled"))
