@@ -38,7 +38,8 @@ REPOSITORIES = {
     "axolotl": "axolotl-ai-cloud/axolotl", "compose-rl": "databricks/compose-rl",
     "tpu-inference": "vllm-project/tpu-inference", "Megatron-LM": "NVIDIA/Megatron-LM",
     "cookbook": "huggingface/cookbook", "nanoVLM": "huggingface/nanoVLM", "olmo-eval": "allenai/olmo-eval",
-    "open-r1": "huggingface/open-r1",
+    "open-r1": "huggingface/open-r1", "OpenEnv": "huggingface/OpenEnv", "UniRL": "Tencent-Hunyuan/UniRL",
+    "dspy": "stanfordnlp/dspy", "vllm-metal": "vllm-project/vllm-metal",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 

@@ -25,6 +25,7 @@ from ratioscope.analysis.summary.summary import summarise
 from tests.cases import (
     held_out,
     held_out_again,
+    held_out_eighth,
     held_out_fifth,
     held_out_fourth,
     held_out_seventh,
@@ -44,11 +45,12 @@ HELD_OUT: dict[str, Register] = {
     "held-out a fifth time": held_out_fifth.HELD_OUT_FIFTH,
     "held-out a sixth time": held_out_sixth.HELD_OUT_SIXTH,
     "held-out a seventh time": held_out_seventh.HELD_OUT_SEVENTH,
+    "held-out an eighth time": held_out_eighth.HELD_OUT_EIGHTH,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE
 FIRST_SCORE |= held_out_fourth.FIRST_SCORE | held_out_fifth.FIRST_SCORE | held_out_sixth.FIRST_SCORE
-FIRST_SCORE |= held_out_seventh.FIRST_SCORE
+FIRST_SCORE |= held_out_seventh.FIRST_SCORE | held_out_eighth.FIRST_SCORE
 CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK} | {
     name: case for cases in HELD_OUT.values() for name, case in cases.items()
 }
