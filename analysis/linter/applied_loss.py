@@ -13,6 +13,7 @@ from ratioscope.analysis.linter.applied_clip import (
     much_is_clipped,
 )
 from ratioscope.analysis.linter.applied_penalty import (
+    configured_penalty_has_no_gradient,
     few_tokens_hold_the_penalty,
     gradient_without_advantage_is_a_constant,
 )
@@ -28,6 +29,7 @@ from ratioscope.analysis.linter.applied_weight import (
     weight_is_a_product,
     weight_is_capped,
     weight_is_scaled,
+    weight_is_shared_within_micro_batches,
     weight_is_shared_within_responses,
     weight_is_squared,
     weight_is_the_advantage,
@@ -73,7 +75,8 @@ cause(
 cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
     refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared,
-             weight_is_shared_within_responses, gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
+             weight_is_shared_within_micro_batches, weight_is_shared_within_responses,
+             gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
 )  # fmt: skip
 cause(
@@ -104,6 +107,20 @@ cause(
     "mean_over_each_rank", F.LOSS, "Each rank takes the mean over its own tokens, so that tokens weigh differently",
     requires=(weight_unlike_configured, weight_differs_by_rank), refutes=(weight_is_the_advantage, weight_is_capped),
     do="Divide the loss by the tokens of all ranks and micro-batches together.", reports=("TRL #3021", "TRL #3231"),
+)  # fmt: skip
+cause(
+    "mean_over_each_micro_batch", F.LOSS,
+    "Each micro-batch takes the mean over its own tokens, so that tokens of short ones weigh most",
+    requires=(weight_unlike_configured, weight_is_shared_within_micro_batches),
+    refutes=(weight_is_the_advantage, weight_differs_by_rank, weight_is_shared_within_responses),
+    do="Divide the loss by the tokens of the whole step, or scale each micro-batch by its share of them.",
+    reports=("verl #7321", "verl #906"),
+)  # fmt: skip
+cause(
+    "penalty_not_in_loss", F.LOSS, "The configured KL penalty is not in the loss",
+    requires=(configured_penalty_has_no_gradient,),
+    do="Look whether the penalty is added to the loss, and before the backward pass.",
+    reports=("rllm #26", "verl #265"),
 )  # fmt: skip
 cause(
     "loss_scaled", F.LOSS, "The loss is not divided by the step's tokens", requires=(weight_is_scaled,),

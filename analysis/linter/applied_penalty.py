@@ -19,6 +19,10 @@ _MOST_AWAY = 0.2
 # How much larger than the lowest gradient the highest one is: k3's is -1 at the least, and has no bound above.
 _ONE_SIDED = 20.0
 
+# Names of a KL penalty's coefficient in manifests, and nats between policy and reference at which it has a gradient.
+_COEFFICIENTS = ("reference_kl", "beta")
+_FAR = 1e-3
+
 _STOPPED = "coalesce(clipped, false) or coalesce(clip_side, 0) <> 0 or coalesce(gate, 1) = 0"
 
 
@@ -72,6 +76,36 @@ def few_tokens_hold_the_penalty(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         share, f"{len(far):,} of {len(rows):,} tokens{away} make {percent(share)} of the squared gradient",
         steps_in(far), ("gradient_weight",), first_rows(far),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",), ("logp_reference",)), limit=0.99)
+def configured_penalty_has_no_gradient(evidence: LogEvidence) -> MarkReading | None:
+    """The manifest has a coefficient of a KL penalty, and tokens without an advantage, or clipped, have no gradient
+    where the reference differs; share of them."""
+    parameters = evidence.run.manifest.algorithm.get("parameters", {})
+    name = next((name for name in _COEFFICIENTS if name in parameters), "")
+    coefficient = parameters.get(name)
+    if isinstance(coefficient, bool) or not isinstance(coefficient, int | float):
+        return None
+    if not coefficient > 0:
+        return MarkReading(0.0, "")
+    of = evidence.frame(
+        f"""
+        select step, count(*) as n, count(*) filter (gradient_weight = 0) as still from usable
+        where (advantage = 0 or {_STOPPED}) and gradient_weight is not null and coalesce(rejected, '') = ''
+            and abs(logp_reference - logp_current) > {_FAR} group by step order by step
+        """
+    )
+    n, still = int(of["n"].sum()), int(of["still"].sum())
+    if n < FEWEST_OF_LOSS or len(of) < _FEWEST_STEPS:
+        return None
+    return MarkReading(
+        still / n,
+        f"{name} is {number(coefficient)}, and {percent(still / n)} of {n:,} tokens without an advantage, or clipped, "
+        "have no gradient, though the reference differs there",
+        tuple(int(step) for step in of["step"]), ("gradient_weight",),
+        evidence.rows_where(f"invalid is null and gradient_weight = 0 and abs(logp_reference - logp_current) > {_FAR}"),
     )  # fmt: skip
 
 

@@ -60,6 +60,43 @@ def weight_differs_by_rank(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+@mark(needs=(*WITH_WEIGHTS, ("sequences.micro_batch",)), limit=0.95)
+def weight_is_shared_within_micro_batches(evidence: LogEvidence) -> MarkReading | None:
+    """Where gradient_weight is off, it is so by the tokens of its micro-batch, as where each has a mean of its own;
+    share of the variance."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled or not has_one_factor(evidence):
+        return None
+    tokens = evidence.frame(
+        """
+        select step, rank, micro_batch, count(*) as n
+        from usable join (
+            select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch
+            from sequence group by all
+        ) using (step, seq_id)
+        where coalesce(rejected, '') = '' group by all
+        """
+    )
+    rows, against = applied.rows, pd.Series(applied.against, applied.rows.index)
+    total = float((against**2).sum())
+    if rows["micro_batch"].isna().any():
+        return None
+    if not total > 0 or (against.abs() > ALIKE_FACTORS).mean() < ALIKE_FACTORS:
+        return MarkReading(0.0, "")
+    found = []
+    # A micro-batch is one of all ranks together, or of each rank.
+    for keys in (["step", "micro_batch"], ["step", "micro_batch", "rank"])[: 2 - bool(rows["rank"].isna().any())]:
+        size = tokens.groupby(keys)["n"].sum()
+        left = against + np.log(size.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy(dtype=float))
+        left = left - left.groupby(rows["step"]).transform("median")
+        found.append((1 - float((left**2).sum()) / total, int(size.min()), int(size.max())))
+    share, smallest, largest = max(found)
+    return MarkReading(
+        share, f"a token weighs by the tokens of its micro-batch, of which there are {smallest:,} to {largest:,}",
+        (), ("gradient_weight",),
+    )  # fmt: skip
+
+
 @mark(needs=WITH_WEIGHTS, limit=0.9)
 def weight_is_shared_within_responses(evidence: LogEvidence) -> MarkReading | None:
     """Where gradient_weight is off, it is so by the length of the response, as where each response has the same weight;

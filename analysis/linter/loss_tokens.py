@@ -43,9 +43,11 @@ def tokens_of_loss(evidence: LogEvidence) -> pd.DataFrame:
                 coalesce(logp_gate, logp_current) as logp_gate, advantage::double as advantage, clipped, clip_side,
                 gradient_weight::double as gradient_weight,
                 coalesce(log_engine, if(version_lag = 0, log_rho, null)) as engine,
-                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at, rank
-            from usable left join (select step, seq_id, any_value(rank) as rank from sequence group by all)
-                using (step, seq_id)
+                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at, rank, micro_batch
+            from usable left join (
+                select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch
+                from sequence group by all
+            ) using (step, seq_id)
             where hash(step, group_id) % {evidence.sampled} = 0 and log_rho is not null and advantage <> 0
                 and coalesce(rejected, '') = ''
             order by step, group_id, seq_id, position

@@ -59,6 +59,8 @@ class Loss(NamedTuple):
     """Whether each fourth step has half of the responses."""
     penalty: str = ""
     """Of the KL to a reference: k1, k2 or k3, far from it where it says so."""
+    reference: bool = False
+    """Whether the reference is logged."""
     cause: str = ""
     words: str = ""
 
@@ -130,6 +132,18 @@ FAULTS = {
     "mean over each rank": Loss(
         parts(aggregation="token_mean"), scale="rank", cause="mean_over_each_rank", words="one factor for each rank"
     ),
+    "mean over each micro-batch": Loss(
+        parts(aggregation="token_mean"), scale="micro", cause="mean_over_each_micro_batch", words="of its micro-batch"
+    ),
+    "mean over each micro-batch of each rank": Loss(
+        parts(aggregation="token_mean"), scale="own", cause="mean_over_each_micro_batch", words="of its micro-batch"
+    ),
+    "a penalty that is not there": Loss(
+        parts() | {"parameters": CLIP | {"reference_kl": 0.1}},
+        reference=True,
+        cause="penalty_not_in_loss",
+        words="reference_kl is 0.1, and 100% of",
+    ),
     "mean over responses": Loss(
         parts(aggregation="token_mean"), by_response=True, cause="mean_over_responses", words="of one of the shortest"
     ),
@@ -167,6 +181,10 @@ CONTROLS = {
     "a penalty of its own": Loss(parts(regulariser="squared_log_ratio"), "none"),
     "k2, declared": Loss(parts(regulariser="kl"), penalty="k2"),
     "k2 far from the reference, declared": Loss(parts(regulariser="kl"), penalty="k2 far"),
+    "k3, declared, with its reference": Loss(
+        parts() | {"parameters": CLIP | {"reference_kl": 0.1}}, penalty="k3", reference=True
+    ),
+    "a coefficient of 0": Loss(parts() | {"parameters": CLIP | {"reference_kl": 0.0}}, reference=True),
     "k3, declared": Loss(parts(regulariser="kl"), penalty="k3"),
     "k3 by response, declared": Loss(parts(regulariser="kl"), penalty="k3", by_response=True),
     "mismatch inside of the clip": Loss(UNSTATED, engine=0.05, spread=0.0),
@@ -214,6 +232,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         longest = sum(lengths[first::4].max() for first in range(4))
         multiplied |= {"padded": np.full(n, n / (16 * longest)), "limit": np.full(n, n / (size * 16))}
         multiplied |= {"full": np.full(n, size / 64)}
+        of_micro = {"micro": micro_batch, "own": 4 * micro_batch + rank}
+        multiplied |= {scale: n / np.bincount(own)[own] for scale, own in of_micro.items()}
         step = plain_step(
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
@@ -224,6 +244,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             ).astype(np.float32),
             behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
         )  # fmt: skip
+        if loss.reference:
+            step.tokens["logp_reference"] = np.minimum(current + away, -1e-3).astype(np.float32)
         if loss.turns:
             step.tokens["turn"] = (2 * (position // loss.turns) + 1).astype(np.int16)
         step.sequences["reward"] = reward.astype(np.float32)
