@@ -8,8 +8,9 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.facts import Cause
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
-from ratioscope.analysis.findings.numbers import capital, number
+from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
+from ratioscope.analysis.staleness.versions import sampled_by
 
 _LEAST_THIRD = 10
 """Steps; thirds of a shorter run say nothing of a trend."""
@@ -108,6 +109,39 @@ def staleness_is_high(evidence: RunEvidence) -> Finding | None:
         do=evidence.setup.closer(facts),
         source="S0 5.6 and 7.3; S3 section 4.1",
         limit=level.limit,
+    )
+
+
+_LARGEST_AGES = ("max_staleness", "max_off_policy_steps", "max_head_offpolicyness")
+"""Settings of the oldest data, in updates, as frameworks call them in the schedule of a manifest."""
+_FEW_TOO_OLD = 0.01
+
+
+@rule("older_than_allowed", order=135, page="staleness", group=None, words="data older than allowed")
+def data_are_older_than_allowed(evidence: RunEvidence) -> Finding | None:
+    """Tokens are older than the schedule's limit by two updates or more: one may come while a response is in flight."""
+    schedule = evidence.run.manifest.schedule if evidence.run else {}
+    name, limit = next(((key, schedule[key]) for key in _LARGEST_AGES if key in schedule), ("", None))
+    if evidence.run is None or isinstance(limit, bool) or not isinstance(limit, int | float):
+        return None
+    lags = sampled_by(evidence.run).lags.dropna()
+    over = lags[lags["lag"] > limit + 1]
+    share = float(over["tokens"].sum() / lags["tokens"].sum()) if len(over) else 0.0
+    if share < _FEW_TOO_OLD:
+        return None
+    steps = tuple(int(step) for step in over["step"].unique())
+    oldest = int(over["lag"].max())
+    return Finding(
+        severity=Severity.WARNING,
+        sentence=f"{percent(share)} of the tokens are older than {name} allows ({limit:g}): up to {oldest} updates, "
+        f"in {len(steps)} of {len(evidence.values)} steps.",
+        metric="version_lag",
+        steps=steps,
+        numbers=(Number("share of the tokens", share), Number("the oldest, updates", float(oldest))),
+        why="That is their age as they enter the loss, so the limit is not kept there.",
+        do="Compare the age with the limit when a batch is put together, and drop what is older.",
+        source="open-instruct #1738",
+        limit=float(limit),
     )
 
 

@@ -10,6 +10,7 @@ from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import rule
 from ratioscope.analysis.findings.cause import Family, cause, findings_of
+from ratioscope.analysis.findings.course import level_trend
 from ratioscope.analysis.findings.fall import finite_values, own_noise
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.mark import MarkReading, mark
@@ -118,6 +119,27 @@ def prompts_come_again(evidence: RunEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=(("steps.grad_norm",),), limit=10.0)
+def gradients_are_cut_short(evidence: RunEvidence) -> MarkReading | None:
+    """Nearly every gradient is many times as long as the norm to which it is cut, and the level stays; the median.
+
+    An optimiser that divides by its own scale, as Adam does, undoes a cut until gradients are as small as its epsilon.
+    """
+    largest = evidence.run.manifest.optimiser.get("max_grad_norm") if evidence.run else None
+    table, trend = evidence.summary.steps, level_trend(evidence.summary)
+    if isinstance(largest, bool) or not isinstance(largest, int | float) or not largest > 0 or trend is None:
+        return None
+    norms = table["grad_norm"].astype(float).dropna()
+    cut = norms[norms > largest]
+    if len(norms) < 4 * _FEWEST or trend.clear or len(cut) < _NEARLY_ALL * len(norms):
+        return MarkReading(0.0, "") if len(norms) >= 4 * _FEWEST else None
+    times = float(norms.median()) / largest
+    clause = f"max_grad_norm is {number(float(largest))}, and the gradient norm is {number(float(norms.median()))} "
+    clause += f"(median), {number(times, digits=2)} × as much: it is clipped in {len(cut)} of {len(norms)} steps"
+    return MarkReading(times, clause, tuple(int(step) for step in cut.index), ("steps.grad_norm",))
+
+
+_NEARLY_ALL = 0.9
 _LEAST_GAIN = 0.1
 """Of a training reward whose evaluation is asked for as well."""
 
@@ -129,6 +151,12 @@ cause(
     "warm_up_too_long", Family.STALL, "Most of the run is warm-up", requires=(warm_up_takes_the_run,),
     do="Shorten the warm-up, and look whether its length counts optimiser steps as the schedule does.",
     reports=("Search-R1 #28", "axolotl #2897"),
+)  # fmt: skip
+cause(
+    "gradients_cut_short", Family.STALL, "Every gradient is clipped far below its norm, and nothing is learned",
+    requires=(gradients_are_cut_short,),
+    do="Raise max_grad_norm above the usual gradient norm, so that it stops outliers alone.",
+    reports=("verifiers #82",),
 )  # fmt: skip
 cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",

@@ -294,6 +294,23 @@ def best_earn(right: Callable[[int, Any], Any], **columns: Any) -> Callable[[Pat
     )
 
 
+def late_by(updates: int) -> Callable[[Path], RunEvidence]:
+    """A run that may learn from data two updates old, and of which each tenth token is so old."""
+
+    def made(folder: Path) -> RunEvidence:
+        steps = [
+            plain_step(
+                np.full(200, -1.0), np.full(200, -1.0), number=number,
+                behavior_version=np.maximum(number - np.where(np.arange(200) % 10, 2, updates), 0).astype(np.int32),
+            )
+            for number in range(8)
+        ]  # fmt: skip
+        run = open_run(write_run(folder / f"late-{updates}", steps, schedule={"max_staleness": 2}))
+        return RunEvidence(summarise(run), run)
+
+    return made
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
@@ -308,6 +325,7 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["group_id"] % 8)),
     ),
     "reward_decided": (that_end(0.0), that_end(0.1)),
+    "older_than_allowed": (late_by(5), late_by(3)),
     "relative_reward": (best_earn(lambda step, group: 4), best_earn(lambda step, group: 3 + step % 3)),
     "prompts_in_order": (in_their_order(recurs=6), in_their_order(recurs=24)),
     "files_left_out": (lambda folder: with_a_file(folder, b"torn"), lambda folder: run_of(folder, 1, 0.05)),

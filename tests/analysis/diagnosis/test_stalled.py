@@ -48,3 +48,20 @@ def test_a_warm_up_over_most_of_the_run_is_named(tmp_path: Path) -> None:
 )
 def test_another_course_is_no_long_warm_up(tmp_path: Path, rate: Any, planned: int, configured: float | None) -> None:
     assert said(tmp_path / "run", rate, planned, configured) == []
+
+
+@pytest.mark.parametrize(
+    ("largest", "learns", "named"),
+    [(1e-3, False, True), (1.0, False, False), (1e-3, True, False), (None, False, False)],
+)
+def test_gradients_that_are_all_cut_short_are_named_where_nothing_is_learned(
+    largest: float | None, learns: bool, named: bool, tmp_path: Path
+) -> None:
+    log = simulate(Shape(42, steps=16, groups=4, responses=4, lag=1))
+    log.manifest["optimiser"]["max_grad_norm"] = largest
+    log.steps["eval_accuracy"] = np.linspace(0.3, 0.8, 16) if learns else np.resize([0.5, 0.52, 0.48], 16)
+    run = open_run(write(log, tmp_path / "run", "all"))
+    said = [each for each in diagnose(summarise(run), run) if each.rule == "not_learning"]
+    assert [each.of_cause for each in said] == ["gradients_cut_short"] * named
+    if named:
+        assert "max_grad_norm is 0.001, and the gradient norm is 0." in said[0].sentence
