@@ -19,7 +19,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.run_format import schema
 
 _FEWEST = 3
-_CLEAR = 4.0
+_CLEAR, _RISES = 4.0, 3.0
 """Standard errors between the means of the first and the last values."""
 _LITTLE = 0.25
 """Of the configured learning rate: below it a warm-up has hardly begun."""
@@ -85,7 +85,8 @@ def reward_rises_alone(evidence: RunEvidence) -> MarkReading | None:
         error.append(noise * sqrt(2 / few))
         said.append((float(first.mean()), float(last.mean())))
     (gain, of_evaluation), (e_reward, e_evaluation) = moved, error
-    if not (gain > _CLEAR * e_reward and gain > _LEAST_GAIN and of_evaluation < gain / 4):
+    # What is clear is that they part, which `apart` says.
+    if not (gain > _RISES * e_reward and gain > _LEAST_GAIN and of_evaluation < gain / 4):
         return MarkReading(0.0, "")
     apart = (gain - of_evaluation) / float(np.hypot(e_reward, e_evaluation) or np.nan)
     (before, after), (share_before, share_after) = said
@@ -93,6 +94,40 @@ def reward_rises_alone(evidence: RunEvidence) -> MarkReading | None:
     clause += f"follow ({level(share_before, share=True)}, then {level(share_after, share=True)})"
     return MarkReading(apart, clause, tuple(int(step) for step in accuracy.tail(len(accuracy) // 4).index),
                        ("sequences.reward", "steps.eval_accuracy"))  # fmt: skip
+
+
+@mark(needs=(("sequences.reward",), ("sequences.environment",)), limit=_CLEAR)
+def reward_rises_in_one_environment(evidence: RunEvidence) -> MarkReading | None:
+    """From the first quarter of the steps to the last the reward rises in one environment, and not half as much in any
+    other; in standard errors of responses."""
+    if evidence.run is None:
+        return None
+    steps = evidence.values.index
+    few = len(steps) // 4
+    if few < _FEWEST:
+        return None
+    with relations(evidence.run, tables=(schema.SEQUENCES,)) as connection:
+        rows = connection.execute(
+            """
+            select environment, step > $first as late, count(*) as n, avg(reward) as reward,
+                var_samp(reward) / count(*) as variance, avg(n_tokens) as length
+            from sequence
+            where isfinite(reward) and environment is not null and (step <= $first or step >= $last)
+            group by all
+            """,
+            {"first": int(steps[few - 1]), "last": int(steps[-few])},
+        ).df()
+    sides = rows.pivot(index="environment", columns="late").dropna()
+    if len(sides) < 2:
+        return None
+    before, after = (sides.xs(side, axis=1, level=1) for side in (False, True))
+    gain = after["reward"] - before["reward"]
+    most, others = gain.idxmax(), gain.drop(gain.idxmax())
+    z = float(gain[most] / sqrt(before["variance"][most] + after["variance"][most]))
+    clause = f"the reward of {most} rose from {number(float(before['reward'][most]), digits=2)} to "
+    clause += f"{number(float(after['reward'][most]), digits=2)}, its responses went from "
+    clause += f"{before['length'][most]:.0f} to {after['length'][most]:.0f} tokens"
+    return MarkReading(z if others.max() < gain[most] / 2 else 0.0, clause, (), ("sequences.environment",))
 
 
 @mark(needs=(("sequences.prompt_id",),), limit=0.5)
@@ -160,7 +195,7 @@ cause(
 )  # fmt: skip
 cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",
-    requires=(reward_rises_alone,),
+    requires=(reward_rises_alone,), supports={reward_rises_in_one_environment: 1.0},
     do="Read responses with a high reward, and score them as the evaluation does.", reports=("OpenRLHF #1263",),
 )  # fmt: skip
 

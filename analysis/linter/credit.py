@@ -53,6 +53,7 @@ from ratioscope.analysis.linter.reward_parts import (
     reward_part_is_zero,
     scorer_is_away,
 )
+from ratioscope.analysis.linter.reward_sum import reward_of_other_weights, reward_stands_for_a_sum
 from ratioscope.analysis.linter.teacher import impossible_by_token_id, teacher_finds_sure_tokens_impossible
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
@@ -186,6 +187,18 @@ cause(
     requires=(advantage_of_other_weights,),
     do="Log the sum of the parts with the weights that fit the advantages, or give the trainer those of the reward.",
     reports=("TRL #5352", "TRL #5353"), explains=("advantages",),
+)  # fmt: skip
+cause(
+    "reward_not_as_weighted", F.CREDIT, "The reward is not the sum of its parts by the configured weights",
+    requires=(reward_of_other_weights,),
+    do="Add the parts up where the reward is made; look whether a later one overwrites an earlier one.",
+    reports=("SkyRL #201",),
+)  # fmt: skip
+cause(
+    "reward_replaced", F.CREDIT, "One value stands in place of the sum of the reward's parts",
+    requires=(reward_stands_for_a_sum,), refutes=(reward_of_other_weights,),
+    do="Tell a sum that is 0 from one that is missing, and give the penalty to responses that failed alone.",
+    reports=("dspy #10362",),
 )  # fmt: skip
 cause(
     "silent_part", F.CREDIT, "A part of the reward teaches nothing", requires=(reward_part_is_zero,),

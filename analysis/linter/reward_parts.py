@@ -45,7 +45,9 @@ def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
         values = [
             f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(reward_parts(evidence.run))
         ]
-        kept = ["step", "seq_id", "group_id", "grouped", "environment", "n_turns", "reward::double as reward", *values]
+        badly = "failure is not null or coalesce(truncated, false) as ended_badly"
+        kept = ["step", "seq_id", "group_id", "grouped", "environment", "n_turns", "reward::double as reward", badly]
+        kept += values
         return evidence.frame(f"select {', '.join(kept)} from sequence where dropped is null order by step, seq_id")
 
     return evidence.once("responses with the parts of their reward", made)

@@ -9,7 +9,7 @@ import pytest
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
-from tests.cases.world import Shape, simulate, write
+from tests.cases.world import Columns, Log, Shape, simulate, write
 
 RATE = 2e-6
 
@@ -65,3 +65,17 @@ def test_gradients_that_are_all_cut_short_are_named_where_nothing_is_learned(
     assert [each.of_cause for each in said] == ["gradients_cut_short"] * named
     if named:
         assert "max_grad_norm is 0.001, and the gradient norm is 0." in said[0].sentence
+
+
+@pytest.mark.parametrize(("alone", "says"), [(True, "the reward of terminal rose from 0.4"), (False, "1 of 2 signs")])
+def test_the_environment_that_a_reward_is_won_in_is_named(alone: bool, says: str, tmp_path: Path) -> None:
+    def reward(log: Log) -> Columns:
+        rises = (log.responses["environment"] == "terminal") | (not alone)
+        chance = np.where(rises, np.interp(log.responses["step"], [4, 16], [0.45, 0.95]), 0.45)
+        return {"reward": (log.rng.random(len(chance)) < chance).astype(float)}
+
+    log = simulate(Shape(43, steps=24, groups=12, lag=1, environments=("terminal", "sheets")), reward=reward)
+    log.steps["eval_accuracy"] = np.resize([0.4, 0.42, 0.38], 24)
+    run = open_run(write(log, tmp_path / "run", "all"))
+    (said,) = (each for each in diagnose(summarise(run), run) if each.rule == "not_learning")
+    assert said.of_cause == "reward_without_evaluation" and says in said.why

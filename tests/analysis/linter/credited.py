@@ -96,9 +96,11 @@ def _step(batch: Batch) -> Step:
     return step.rows(~batch.missing[response], ~batch.missing)
 
 
-def written(folder: Path, fault: Callable[[Batch], None], seed: int = 0, algorithm: Any = None, **how: Any) -> Path:
+def written(
+    folder: Path, fault: Callable[[Batch], None], seed: int = 0, algorithm: Any = None, task: Any = None, **how: Any
+) -> Path:
     """The run in files; without an algorithm it is called GRPO and names no parts."""
-    return write_run(folder, batches(fault, seed, **how), algorithm=GRPO if algorithm is None else algorithm)
+    return write_run(folder, batches(fault, seed, **how), algorithm=algorithm or GRPO, task=task or {})
 
 
 # What goes wrong ------------------------------------------------------------------------------------------------------
@@ -255,6 +257,36 @@ def normalised_by_part(batch: Batch) -> None:
     task, form = _of_two_parts(batch)
     batch.logged = task + form
     batch.advantage = normalised(task, batch.group) + normalised(form, batch.group)
+
+
+def _summed(batch: Batch) -> Floats:
+    """Tests that are passed and a bonus, and what they add up to: 0 in about a fifth of the responses."""
+    tests, bonus = batch.reward * batch.rng.integers(1, 5, N) / 4, 0.1 * (batch.rng.random(N) < 0.4)
+    batch.parts = {"reward_tests": tests, "reward_bonus": bonus}
+    return np.asarray(tests + bonus)
+
+
+def replaced(batch: Batch) -> None:
+    """A sum of 0 is taken for one that is missing."""
+    total = _summed(batch)
+    batch.reward = np.where(total == 0, -1.0, total)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def bounded(batch: Batch) -> None:
+    """No reward is below 0, whatever its parts add up to."""
+    total = _summed(batch)
+    batch.parts["reward_length"] = -0.05 * batch.length
+    batch.reward = np.maximum(total - 0.05 * batch.length, 0.0)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def failed_ones_punished(batch: Batch) -> None:
+    """Responses that failed get -1, and some of the others add up to 0, too."""
+    total, failed = _summed(batch), batch.rng.random(N) < 0.2
+    batch.columns = {"failure": np.where(failed, "timeout", None)}
+    batch.reward = np.where(failed, -1.0, total)
+    batch.advantage = normalised(batch.reward, batch.group)
 
 
 def silent_part(batch: Batch) -> None:

@@ -56,6 +56,7 @@ FAULTS = {
         Case(credited.penalised, "side_part", "reward_length"),
         Case(credited.heavily_penalised, "side_part", "reward_length"),
         Case(credited.without_weights, "other_weights", "0.2 × reward_format + 0.8 × reward_task"),
+        Case(credited.replaced, "reward_replaced", "those whose parts (reward_bonus and reward_tests) add up to 0"),
         Case(credited.silent_part, "silent_part", "reward_format is 0 in all 1,024 responses"),
         Case(credited.paid_by_turn, "paid_by_turn", "reward_format gives 0.2"),
         Case(credited.judge_away, "scorer_away", "reward_judge is 0 in all 256 responses of steps 6 to 9"),
@@ -80,6 +81,8 @@ CONTROLS = {
         credited.mildly_penalised,
         credited.solved_and_penalised,
         credited.with_weights,
+        credited.bounded,
+        credited.failed_ones_punished,
         credited.normalised_by_part,
         credited.judge_away_to_the_end,
         credited.rarely_earned,
@@ -140,6 +143,24 @@ def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path:
 def test_one_shift_in_all_steps_is_no_second_whitening(tmp_path: Path) -> None:
     for name in ("asymre", "our_own"):
         assert causes(tmp_path / name, credited.shifted_alike, algorithm={"name": name}) == set()
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"task": 0.8, "format": 0.5}, "reward_format is configured with a weight of 0.5, and has a weight of 0.2"),
+        ({"task": 0.8, "format": 0.2}, ""),
+        ({"reward_task": 0.8, "unknown": 3.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_reward_by_other_weights_than_the_configured_ones_is_named(
+    weights: dict[str, float], words: str, tmp_path: Path
+) -> None:
+    run = credited.written(tmp_path / "run", credited.with_weights, task={"reward_weights": weights})
+    said = [each for each in asked(open_run(run), "credit") if each.severity]
+    assert [each.of_cause for each in said] == ["reward_not_as_weighted"] * bool(words)
+    assert not words or words in said[0].sentence
 
 
 def test_a_value_behind_the_end_is_named(tmp_path: Path) -> None:
