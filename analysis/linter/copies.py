@@ -16,8 +16,8 @@ from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.distances import FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.keys import versions
 from ratioscope.analysis.linter.sample import COLUMNS
+from ratioscope.analysis.linter.versions import versions
 
 # Equal in more than this share of the rows that could differ: one is a copy of the other.
 COPIED_SHARE = 0.99

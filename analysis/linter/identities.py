@@ -17,11 +17,11 @@ from ratioscope.analysis.linter.check import AGE, ANY, RATIO, check
 from ratioscope.analysis.linter.copies import copied_columns, moved_since
 from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, distances_of
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.keys import versions
 from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.sample import COLUMNS
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.versions import versions
 
 # By how much an exchange must bring the columns nearer to where they belong, all together: a factor.
 LEAST_FACTOR = 3.0

@@ -1,6 +1,6 @@
 """Labels of versions that are one token off: of the whole column, or of the place where the policy changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -66,3 +66,20 @@ def test_a_counter_that_begins_again_is_told_from_data_that_came_late(
 
 def test_true_labels_are_not(tmp_path: Path) -> None:
     assert said(tmp_path, "none") == []
+
+
+@pytest.mark.parametrize(("version", "rises"), [(lambda number: 4 * number, True), (lambda number: number + 2, False)])
+def test_versions_that_count_something_else_are_told_from_those_ahead(
+    version: Callable[[int], int], rises: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(9)
+    steps = [
+        plain_step(
+            values := -rng.exponential(1.0, 200) - 0.1, values, number=number,
+            behavior_version=np.full(200, version(number), dtype=np.int32),
+        )
+        for number in range(8)
+    ]  # fmt: skip
+    (found,) = (each for each in asked(open_run(write_run(tmp_path / "run", steps)), "versions") if each.severity)
+    assert "newer than the policy" in found.sentence
+    assert ("Versions rise by 4 an update: they count something else." in found.sentence) is rises
