@@ -68,6 +68,7 @@ _OF_TOKENS = {
 _OF_RESPONSES = {
     "truncated": ("truncated responses", 1, "avg(coalesce(truncated, finish_reason = 'length')::int)"),
     "dropped": ("dropped responses", 1, "avg((dropped is not null)::int)"),
+    "temperature": ("sampling temperature", 0, "avg(temperature::double)"),
 }
 OF_TABLES = ("lost", "good_lost", "truncated", "dropped")
 """Shares that are read from the tables: of few responses, and often 0."""
@@ -79,7 +80,7 @@ _ALIKE = (
 )
 """What moves together, as it measures the same ratios, or the same distance."""
 _LEARNING_RATE = "learning_rate"
-PART = "reward_"
+REWARD_PART = "reward_"
 """How the parts of a reward are named, in the sequences table and among the courses."""
 
 
@@ -134,7 +135,7 @@ def watched(summary: StepSummary, run: Run | None = None) -> dict[str, WatchedCo
 def reward_parts(run: Run) -> tuple[str, ...]:
     """The columns of the parts of a reward, where there are two at least; by name."""
     columns = logged(run).columns.get(schema.SEQUENCES.name, frozenset())
-    parts = tuple(sorted(name for name in columns if name.startswith(PART) and '"' not in name))
+    parts = tuple(sorted(name for name in columns if name.startswith(REWARD_PART) and '"' not in name))
     return parts if len(parts) > 1 else ()
 
 

@@ -26,17 +26,20 @@ from ratioscope.analysis.linter import (
     identities,
     keys,
     limits_of_length,
+    long_prompts,
     masks,
     mismatch,
     noise_floor,
     not_drawn,
     own_token,
+    passed_ends,
     reference,
     responses,
     selection,
     signatures,
     units,
     values,
+    versions,
 )
 from ratioscope.analysis.linter.check import CHECKS, Check
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -50,8 +53,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 # Importing a module declares its checks and causes.
 _MODULES = (
     advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys,
-    limits_of_length, masks, mismatch, noise_floor, not_drawn, own_token, reference, responses, selection, signatures,
-    units, values,
+    limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, reference,
+    responses, selection, signatures, units, values, versions,
 )  # fmt: skip
 
 

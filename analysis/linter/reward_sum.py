@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.watched import PART, reward_parts
+from ratioscope.analysis.findings.watched import REWARD_PART, reward_parts
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
@@ -33,7 +33,7 @@ def reward_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
     if found is None or not isinstance(configured, dict):
         return None
     rows, names, parts, weights, _ = found
-    wanted = [configured.get(name, configured.get(name.removeprefix(PART))) for name in names]
+    wanted = [configured.get(name, configured.get(name.removeprefix(REWARD_PART))) for name in names]
     told = [
         (at, float(want))
         for at, want in enumerate(wanted)
