@@ -40,6 +40,7 @@ from ratioscope.analysis.diagnosis.fallen_reward import (
     that_part_rises,
     truncation_rose,
 )
+from ratioscope.analysis.diagnosis.fallen_temperature import temperature_changed
 from ratioscope.analysis.findings.cause import CAUSES, Family, Suspect, cause, suspects
 from ratioscope.analysis.findings.facts import STALENESS, UPDATE_METRIC
 
@@ -68,9 +69,14 @@ METRIC_OF = {
 
 cause(
     "scorer_or_prompts_changed", Family.FALL, "The scorer, the prompts or the evaluation changed, not the policy",
-    requires=(fell_beyond_the_bound,), supports={reward_against_evaluation: 1.0},
+    requires=(fell_beyond_the_bound,), supports={reward_against_evaluation: 1.0}, refutes=(temperature_changed,),
     do="Score an earlier checkpoint again with the scorer, prompts and sampling that ran after the fall.",
     source="docs/metrics.md, identities",
+)  # fmt: skip
+cause(
+    "temperature_changed", Family.FALL, "Responses are sampled at another temperature",
+    requires=(temperature_changed,),
+    do="Take the temperature back, if it was not to change; if it was, compare rewards on one side of the change.",
 )  # fmt: skip
 cause(
     "not_finite", Family.FALL, "A loss or gradient that is not finite went into the weights",
@@ -160,7 +166,7 @@ cause(
 )  # fmt: skip
 cause(
     "entropy_rises", Family.FALL, "The policy becomes random",
-    requires=(entropy_rose,), supports={lengths_moved: 0.5}, refutes=(fell_beyond_the_bound,),
+    requires=(entropy_rose,), supports={lengths_moved: 0.5}, refutes=(fell_beyond_the_bound, temperature_changed),
     do="Lower the weight of the entropy bonus and look at its sign, or lower the learning rate.",
     reports=("TRL #199", "verl #1770"),
 )  # fmt: skip

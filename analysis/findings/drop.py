@@ -102,15 +102,19 @@ class Drop:
 
 
 def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:
-    """The drop of evaluation accuracy, or of the training reward; beside an accuracy that holds, a deep one."""
+    """The drop of evaluation accuracy, or of the training reward; beside an accuracy that holds, a deep one.
+
+    An accuracy that was hardly low, and is on its way back, hides no reward that is.
+    """
     accuracy, over = evaluated(summary)
-    share = limits.reward_fall
-    if len(accuracy) >= _LEAST_EVALUATIONS:
-        found = followed(accuracy, share, noise_of_mean(summary, "eval_accuracy", over), "eval_accuracy", over)
-        if found is not None:
-            return found
-        share = limits.reward_lost
-    return reward_drop_of(summary, share)
+    if len(accuracy) < _LEAST_EVALUATIONS:
+        return reward_drop_of(summary, limits.reward_fall)
+    noise = noise_of_mean(summary, "eval_accuracy", over)
+    found = followed(accuracy, limits.reward_fall, noise, "eval_accuracy", over)
+    if found is not None and (found.is_low or found.n_low >= _LASTING):
+        return found
+    deep = reward_drop_of(summary, limits.reward_lost)
+    return deep if found is None or (deep is not None and deep.is_low) else found
 
 
 def reward_drop_of(summary: StepSummary, share: float) -> Drop | None:

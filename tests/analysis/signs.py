@@ -19,6 +19,12 @@ def _stated(*settings: str) -> Sign:
     return lambda run, _: run is not None and bool(unusual(run.manifest.sampler, {key: usual[key] for key in settings}))
 
 
+def _temperatures(run: Run | None, _: Iterable[Finding]) -> bool:
+    """The responses say that they were sampled at several."""
+    sequences = run.read("sequences") if run is not None else None
+    return sequences is not None and "temperature" in sequences and sequences["temperature"].nunique() > 1
+
+
 def _floor(run: Run | None, _: Iterable[Finding]) -> bool:
     return run is not None and "noise_floor_dtype" in run.steps and bool(run.steps["noise_floor_dtype"].notna().any())
 
@@ -29,7 +35,9 @@ def _never(run: Run | None, _: Iterable[Finding]) -> bool:
 
 
 SIGNS: dict[str, tuple[Sign, ...]] = {
-    r"(?<!raise the )(?<!at that )\btemperature\b": (_stated("temperature"), _found("temperature")),
+    r"(?<!raise the )(?<!at that )\btemperature\b": (
+        _stated("temperature"), _found("temperature"), _temperatures,
+    ),
     r"\btop.?[pk]\b": (_stated("top_p", "top_k"), _found("truncated_support")),
     r"without truncation|leaves tokens out|excludes tokens": (
         _stated("temperature", "top_p", "top_k"), _found("truncated_support"),

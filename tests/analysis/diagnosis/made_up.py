@@ -311,6 +311,23 @@ def late_by(updates: int) -> Callable[[Path], RunEvidence]:
     return made
 
 
+def hotter(at: int) -> Callable[[Path], RunEvidence]:
+    """Accuracy holds; the reward falls by 40 % in step 12 of 24, and the temperature is raised in some step."""
+
+    def step(number: int) -> Step:
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((3, 96), -1.0), number=number, group=np.arange(96) // 8)
+        made.sequences["reward"] = (rng.random(96) < (0.7 if number < 12 else 0.42)).astype(np.float32)
+        made.sequences["temperature"] = np.full(96, 0.9 if number < at else 1.5, dtype=np.float32)
+        return replace(made, scalars=made.scalars | {"eval_accuracy": 0.5 + 0.01 * rng.standard_normal()})
+
+    def made(folder: Path) -> RunEvidence:
+        run = open_run(write_run(folder, [step(number) for number in range(24)]))
+        return RunEvidence(summarise(run), run)
+
+    return made
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
@@ -320,6 +337,7 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: with_a_format(folder, 0.1, 0.5),
         lambda folder: with_a_format(folder, 0.6, 0.3),
     ),
+    "reward_with_temperature": (hotter(12), hotter(6)),
     "responses_apart": (
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["seq_id"] % 8)),
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["group_id"] % 8)),
