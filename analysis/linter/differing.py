@@ -4,7 +4,11 @@ The engine's part of a token is known where the trainer recomputed the sampling 
 sampled (`LogEvidence.fresh`). What is at one server, one prompt, one turn is found by `place`.
 """
 
+from typing import Any
+
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.mark import Mark, MarkReading, mark
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
@@ -47,6 +51,13 @@ def engine_columns(evidence: LogEvidence) -> tuple[str, ...]:
 
 
 HELD_BY = {dimension: _held_by(dimension) for dimension in DIVIDED_BY}
+
+
+def levels(frame: pd.DataFrame, of: "pd.Series | NDArray[Any]") -> "pd.Series[float]":
+    """The mismatch of each part of some tokens, as a multiple of what the probabilities of its tokens explain."""
+    distance = shortfall(frame)
+    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))}).groupby(np.asarray(of)).sum()
+    return (sums["is"] / sums["should"].where(sums["should"] > 0)).dropna()
 
 
 def lift(frame: pd.DataFrame, inside: "pd.Series[bool]") -> float:

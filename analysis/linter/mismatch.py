@@ -7,6 +7,16 @@ from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.differing import FEWEST_FRESH, HELD_BY, differing
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.least_length import mass_is_missing_before_any_end
+from ratioscope.analysis.linter.mismatch_by_version import (
+    mismatch_falls_back_each_period,
+    mismatch_grows_from_a_version_on,
+    sampler_is_nearer_to_the_policy,
+)
+from ratioscope.analysis.linter.mismatch_in_places import (
+    mismatch_from_a_turn_on,
+    temperature_of_the_place,
+    truncation_of_the_place,
+)
 from ratioscope.analysis.linter.mismatch_in_responses import (
     identical_then_not,
     mismatch_at_first_tokens,
@@ -48,6 +58,11 @@ _AT_A_PLACE = tuple(
     HELD_BY[name] for name in DIVIDED_BY if name not in ("age", "position", "absolute", "end", "token", "written")
 )
 _TAILS = ("sampler_not_following", "engine_mismatch", "heavy_tail", "ess_collapse", "variance_regime", "length_trap")
+_SETTINGS = (temperature_of_the_place, truncation_of_the_place)
+_OTHER_VERSIONS = (
+    mismatch_falls_back_each_period, mismatch_grows_from_a_version_on, sampler_is_nearer_to_the_policy,
+)  # fmt: skip
+"""What tells which weights the sampler has in place of those that labels say."""
 _INPUTS = "Compare the token ids and inputs that both engines see there."
 
 cause(
@@ -61,23 +76,25 @@ cause(
 )  # fmt: skip
 cause(
     "some_prompts", Family.MISMATCH, "Particular prompts are computed differently in sampler and trainer",
-    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps, mismatch_of_the_longest_prompts),
+    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps, mismatch_of_the_longest_prompts, *_SETTINGS),
     do=f"Recompute the same few prompts in both engines. {_INPUTS}",
     reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "one_environment", Family.MISMATCH, "One environment is computed differently in sampler and trainer",
-    requires=(HELD_BY["environment"],), supports={mismatch_at_first_tokens: 1.0}, do=_INPUTS,
+    requires=(HELD_BY["environment"],), supports={mismatch_at_first_tokens: 1.0}, refutes=_SETTINGS, do=_INPUTS,
     reports=("TRL #6294", "TRL #6401", "OpenRLHF #1220"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "one_server", Family.MISMATCH, "One inference server differs from the others",
-    requires=(HELD_BY["engine"],), do="Compare the weight checksum and launch flags of this server with the others'.",
+    requires=(HELD_BY["engine"],), refutes=_SETTINGS,
+    do="Compare the weight checksum and launch flags of this server with the others'.",
     explains=_TAILS,
 )  # fmt: skip
 cause(
     "one_rank", Family.MISMATCH, "One rank of the trainer differs from the others",
-    requires=(HELD_BY["rank"],), do="Compare how this rank packs and gathers log-probabilities with the others.",
+    requires=(HELD_BY["rank"],), refutes=_SETTINGS,
+    do="Compare how this rank packs and gathers log-probabilities with the others.",
     reports=("AReno #511",), explains=_TAILS,
 )  # fmt: skip
 cause(
@@ -100,13 +117,35 @@ cause(
 )  # fmt: skip
 cause(
     "one_adapter", Family.MISMATCH, "One adapter differs in sampler and trainer",
-    requires=(HELD_BY["adapter"],), do="Compare the adapter weights that the sampler has loaded with the trainer's.",
-    explains=_TAILS,
+    requires=(HELD_BY["adapter"],), refutes=_SETTINGS,
+    do="Compare the adapter weights that the sampler has loaded with the trainer's.", explains=_TAILS,
+)  # fmt: skip
+cause(
+    "temperature_of_one_part", Family.MISMATCH,
+    "One part of the data is sampled at another temperature than the trainer computes with",
+    requires=(temperature_of_the_place,),
+    do="Divide the trainer's logits by the temperature of this part, or sample it at that of the others.",
+    reports=("prime-rl #2669", "prime-rl #2637", "tinker-cookbook #86"), explains=(*_TAILS, "temperature"),
+)  # fmt: skip
+cause(
+    "truncation_of_one_part", Family.MISMATCH,
+    "One part of the data is sampled with tokens left out, as top-k and top-p do, and the trainer has them",
+    requires=(truncation_of_the_place,),
+    do="Sample this part without truncation, or apply the same one in the trainer.",
+    explains=(*_TAILS, "truncated_support", "mean_ratio", "on_policy_ratio"),
 )  # fmt: skip
 cause(
     "turns_rendered_anew", Family.MISMATCH, "Turns begin in another context in the trainer than in the sampler",
     requires=(HELD_BY["turn_start"],), do="Train on the sampled token ids; do not render the conversation again.",
     explains=_TAILS,
+)  # fmt: skip
+cause(
+    "turns_of_another_history", Family.MISMATCH,
+    "From a turn on sampler and trainer see another history of the conversation",
+    requires=(mismatch_from_a_turn_on,),
+    refutes=(mismatch_starts_small, mismatch_follows_updates, HELD_BY["turn_start"], HELD_BY["version_change"]),
+    do="Compare the token ids before this turn in sampler and trainer: turns that one of them leaves out or shortens.",
+    reports=("prime-rl #1383",), explains=_TAILS,
 )  # fmt: skip
 cause(
     "old_behind_a_change", Family.MISMATCH,
@@ -144,7 +183,8 @@ cause(
 )  # fmt: skip
 cause(
     "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",
-    requires=(identical_then_not,), do="Look for a block, window or kernel limit there: KV cache, attention, chunks.",
+    requires=(identical_then_not,), refutes=(mismatch_from_a_turn_on,),
+    do="Look for a block, window or kernel limit there: KV cache, attention, chunks.",
     reports=("SGLang #25790", "vLLM #54035"),
 )  # fmt: skip
 cause(
@@ -157,7 +197,7 @@ cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
     refutes=(*_AT_A_PLACE, mismatch_varies, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
-             mismatch_follows_updates, mismatch_steps_up, sampler_goes_further),
+             mismatch_follows_updates, mismatch_steps_up, sampler_goes_further, *_OTHER_VERSIONS),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
     reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
 )  # fmt: skip
@@ -166,10 +206,33 @@ cause(
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
     refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up, sampler_goes_further,
-             labels_make_no_difference),
+             labels_make_no_difference, *_OTHER_VERSIONS),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
+)  # fmt: skip
+cause(
+    "labels_too_old", Family.MISMATCH, "Version labels are too old: tokens are of newer weights than labelled",
+    requires=(sampler_is_nearer_to_the_policy,), supports={HELD_BY["age"]: 1.0}, refutes=_AT_A_PLACE,
+    do="Label each token with the version that sampled it, when it was sampled, not when its request came in.",
+    columns=("behavior_version",), reports=("vLLM #54443",), explains=("sampler_not_following", "engine_mismatch"),
+)  # fmt: skip
+cause(
+    "weights_sent_each_period", Family.MISMATCH,
+    "New weights reach the sampler only every few steps, and version labels count all of them",
+    requires=(mismatch_falls_back_each_period,), supports={mismatch_follows_updates: 1.0}, refutes=_AT_A_PLACE,
+    do="Label tokens with the version that was last sent to the sampler, or send each version.",
+    reports=("verl-omni #374", "TRL #5937"), explains=(*_TAILS, "on_policy_ratio"),
+)  # fmt: skip
+cause(
+    "sampler_stops_following", Family.MISMATCH,
+    "From one step on the sampler no longer follows: new weights do not arrive",
+    requires=(mismatch_grows_from_a_version_on,), supports={mismatch_follows_updates: 1.0},
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_falls_back_each_period, mismatch_steps_up, sampler_is_frozen,
+             sampler_goes_further),
+    do="Compare a checksum of the sampler's weights with the trainer's on either side of this step: a push that fails, "
+    "a restart, an adapter that is loaded anew under a name that is taken.",
+    reports=("vLLM #48312", "vllm-metal #351"), explains=(*_TAILS, "on_policy_ratio"),
 )  # fmt: skip
 cause(
     "first_tokens_older", Family.MISMATCH, "The first tokens of responses are older than their version labels say",
@@ -206,21 +269,23 @@ cause(
     "labels_without_weights", Family.MISMATCH,
     "The sampler does not follow its version labels: updates do not reach it, or labels are wrong",
     requires=(mismatch_starts_small, labels_make_no_difference, mismatch_varies),
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_steps_up, sampler_is_frozen, sampler_goes_further),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_steps_up, sampler_is_frozen, sampler_goes_further,
+             *_OTHER_VERSIONS),
     do="Compare a checksum of the sampler's weights with the trainer's after a push.",
     reports=("verl #7495", "verl #4248"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "part_not_sent", Family.MISMATCH, "Updates are not synced to the sampler, all of them or some tensors",
     requires=(mismatch_starts_small, mismatch_keeps_growing), supports={mismatch_follows_updates: 1.5},
-    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position, sampler_goes_further),
+    refutes=(*_AT_A_PLACE, mismatch_falls_back, sampler_is_frozen, mismatch_fades_with_position, sampler_goes_further,
+             *_OTHER_VERSIONS),
     do="Compare checksums of single tensors in sampler and trainer after a push.", explains=_TAILS,
 )  # fmt: skip
 cause(
     "engines_drift_apart", Family.MISMATCH, "The mismatch of the engines grows with training",
     requires=(mismatch_keeps_growing,), supports={mismatch_starts_small: 1.0},
     refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen, sampler_goes_further,
-             labels_make_no_difference),
+             labels_make_no_difference, *_OTHER_VERSIONS),
     do="Compare both engines on the weights of the last step: number format of the last layer, kernels.",
     reports=("verl #6780", "verl #7519"), explains=_TAILS,
 )  # fmt: skip

@@ -12,7 +12,15 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
-from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
+from ratioscope.analysis.linter.differing import (
+    AT_ONCE,
+    FEWEST_FRESH,
+    HELD_BY,
+    differing,
+    engine_columns,
+    levels,
+    lift,
+)
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.own_token import UNCORRELATED
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
@@ -62,10 +70,7 @@ def mismatch_grows_with_position(evidence: LogEvidence) -> MarkReading | None:
 
 def _by_position(frame: pd.DataFrame) -> "pd.Series[float]":
     """The mismatch of each part of the positions, equal in size, as a multiple of what probabilities explain."""
-    distance = shortfall(frame)
-    sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
-    level = sums.groupby(pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop").to_numpy()).sum()
-    return (level["is"] / level["should"].where(level["should"] > 0)).dropna()
+    return levels(frame, pd.qcut(frame["position"], _QUANTILES, labels=False, duplicates="drop"))
 
 
 @mark(needs=ENGINE_COLUMNS, limit=2.0)

@@ -9,9 +9,17 @@ import pandas as pd
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
-from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, HELD_BY, differing, engine_columns, lift
+from ratioscope.analysis.linter.differing import (
+    AT_ONCE,
+    FEWEST_FRESH,
+    HELD_BY,
+    differing,
+    engine_columns,
+    levels,
+    lift,
+)
 from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.place import LEAST_LIFT, expected, shortfall, strata
+from ratioscope.analysis.linter.place import LEAST_LIFT
 from ratioscope.analysis.linter.values import SURE
 
 _FEWEST_STEPS = 6
@@ -48,12 +56,7 @@ def _apart_by_step(evidence: LogEvidence) -> "pd.Series[float]":
 
     def make() -> "pd.Series[float]":
         frame = differing(evidence)
-        if frame is None:
-            return pd.Series(dtype=float)
-        distance = shortfall(frame)
-        sums = pd.DataFrame({"is": distance, "should": expected(distance, strata(frame))})
-        sums = sums.groupby(frame["step"].to_numpy()).sum()
-        return (sums["is"] / sums["should"].where(sums["should"] > 0)).dropna()
+        return pd.Series(dtype=float) if frame is None else levels(frame, frame["step"])
 
     return evidence.once("mismatch by step", make)
 

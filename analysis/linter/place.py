@@ -61,16 +61,26 @@ class Place:
     """Share of Σ|log ρ| that it holds, which is not bounded."""
     named: bool = False
     """Whether the levels are token ids and their labels texts of tokens."""
+    in_a_row: bool = False
+    """Whether the levels are neighbours in their order, with none between them left out."""
 
     @property
     def words(self) -> str:
         """The part, as a subject."""
         if self.named:
             return named_tokens(self.labels, self.n_levels)
-        title = DIVIDED_BY[self.dimension].title
+        divided = DIVIDED_BY[self.dimension]
+        if self.in_a_row and len(self.labels) > 2:
+            return f"{divided.plural} {self.labels[0]} to {self.labels[-1]}"
         if len(self.labels) > _MOST_NAMED:
-            return f"{len(self.labels)} of {self.n_levels} {title}s"
-        return named_part(title, self.labels)
+            return f"{len(self.labels)} of {self.n_levels} {divided.plural}"
+        return named_part(divided.title, self.labels)
+
+    def holds(self, frame: pd.DataFrame) -> NDArray[np.bool_]:
+        """Which tokens of `LogEvidence.fresh` are in it, (n_rows,); of a dimension whose levels are not joined."""
+        codes, levels = pd.factorize(DIVIDED_BY[self.dimension].levels(frame))
+        inside = np.isin(_labels(DIVIDED_BY[self.dimension], levels), self.labels)
+        return np.asarray((codes >= 0) & inside[codes])
 
     @property
     def clause(self) -> str:
@@ -89,6 +99,14 @@ class Divided:
     """Of the frame `LogEvidence.fresh`; missing: in no level. Numbers are in order, and neighbours are named as one."""
     doubling: bool = False
     """Whether a level n stands for n to 2n - 1."""
+    ordered: bool = False
+    """Whether levels that are neighbours are named by the first and the last of them."""
+    many: str = ""
+
+    @property
+    def plural(self) -> str:
+        """The title of several levels."""
+        return self.many or f"{self.title.rstrip(':')}{'' if self.title.endswith(('s', ':')) else 's'}"
 
 
 def _doubling(values: "pd.Series[int]") -> "pd.Series":
@@ -164,7 +182,7 @@ DIVIDED_BY: dict[str, Divided] = {
     **{column: _of_response(column) for column in ("engine", "rank", "environment", "adapter")},
     "prompt": Divided("prompt", _PROMPTS, _recurring),
     "repeated": Divided("prompts", _PROMPTS, _asked_before),
-    "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"]),
+    "turn": Divided("turn", (("turn",),), lambda frame: frame["turn"], ordered=True),
     "segment": Divided("segments:", (("segment_id",),), _segments),
     "turn_start": Divided("turns:", (("turn",),), _turn_starts),
     "version_change": Divided(
@@ -174,10 +192,20 @@ DIVIDED_BY: dict[str, Divided] = {
         "tokens before a change of version:", (("behavior_version",),), _before_change, doubling=True
     ),
     "age": Divided(
-        "age in versions", (("behavior_version",), ("logp_behavior_train",)), lambda frame: frame["version_lag"]
+        "age in versions",
+        (("behavior_version",), ("logp_behavior_train",)),
+        lambda frame: frame["version_lag"],
+        ordered=True,
+        many="ages",
     ),
     "position": Divided("position", (), lambda frame: _doubling(frame["position"]), doubling=True),
-    "absolute": Divided("position with the prompt", (("sequences.prompt_tokens",),), _absolute, doubling=True),
+    "absolute": Divided(
+        "position with the prompt",
+        (("sequences.prompt_tokens",),),
+        _absolute,
+        doubling=True,
+        many="positions with the prompt",
+    ),
     "end": Divided(
         "tokens before the end:", (), lambda frame: _doubling(frame["last_position"] - frame["position"]), doubling=True
     ),
@@ -307,6 +335,10 @@ def _looked_at(
         return None
     order = np.flatnonzero(dense)
     order = order[np.argsort(-total[order])]
+    in_a_row = False
+    if DIVIDED_BY[name].ordered:
+        order = order[np.argsort(labels[order])]
+        in_a_row = int(((labels >= labels[order[0]]) & (labels <= labels[order[-1]])).sum()) == len(order)
     inside = dense[np.maximum(codes, 0)] & known
     place = Place(
         name,
@@ -316,6 +348,7 @@ def _looked_at(
         float(total[dense].sum() / total.sum()),
         float(share[dense].sum() / share.sum()),
         float(apart[inside].sum() / apart[known].sum()),
+        in_a_row=in_a_row,
     )
     return place, inside.astype(np.int64)
 

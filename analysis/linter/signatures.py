@@ -7,6 +7,7 @@ log-probabilities, of slope 2 (T - 1)/(T + 1), whatever the state. Over differen
 normalisers differ, and the kept mass of top-p alone then makes a slope.
 """
 
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -56,22 +57,20 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
     """Log-ratios linear in the log-probability inside states that several responses share."""
     remarks, measured, too_steep = [], [], False
     for fresh, of_kind in evidence.states.groupby("is_fresh"):
-        xx, xy, yy = (of_kind[column].to_numpy(float) for column in ("xx", "xy", "yy"))
-        if not xx.sum() > 0 or xx.sum() ** 2 / (xx**2).sum() < FEWEST_EFFECTIVE_GROUPS:
+        line = line_of(of_kind)
+        if line is None:
             continue
-        slope, error = xy.sum() / xx.sum(), sqrt(cluster_variance(xy, xx))
-        r2 = xy.sum() ** 2 / (xx.sum() * yy.sum()) if yy.sum() > 0 else 0.0
-        interval = cluster_interval(xy, xx)
         measured.append(
             estimated(
-                f"slope, {'same weights' if fresh else 'older versions'}", slope, interval, remark(f"R² {r2:.2f}")
+                f"slope, {'same weights' if fresh else 'older versions'}",
+                line.slope,
+                line.interval,
+                remark(f"R² {line.r2:.2f}"),
             )
         )
-        common = np.median(xy[xx > 0] / xx[xx > 0]) * np.sign(slope) > _LEAST_COMMON * abs(slope)
-        clear = abs(slope) > max(LEAST_SLOPE, STANDARD_ERRORS * error) and r2 > LEAST_R2
-        if clear and common:
-            if 1 / _LARGEST_FACTOR <= _temperature_of(slope) <= _LARGEST_FACTOR:
-                remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], r2, of_kind))
+        if line.clear:
+            if line.in_use:
+                remarks.append(_temperature_found(evidence, bool(fresh), measured[-1], line.r2, of_kind))
             else:
                 too_steep = True
     if remarks:
@@ -92,6 +91,45 @@ def temperature(evidence: LogEvidence) -> list[Finding]:
         "same weights, a temperature hidden by the staleness cannot be excluded.",
         *measured,
     )
+
+
+@dataclass(frozen=True)
+class StraightLine:
+    """How log-ratios go with the log-probability inside shared states."""
+
+    slope: float
+    error: float
+    r2: float
+    interval: Interval
+    common: bool
+    """Whether the groups have it alike."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the log-ratio is a straight line, and no flat one."""
+        steep = abs(self.slope) > max(LEAST_SLOPE, STANDARD_ERRORS * self.error)
+        return bool(steep and self.r2 > LEAST_R2 and self.common)
+
+    @property
+    def temperature(self) -> float:
+        """The sampler's over the trainer's."""
+        return _temperature_of(self.slope)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody may have set that temperature."""
+        return 1 / _LARGEST_FACTOR <= self.temperature <= _LARGEST_FACTOR
+
+
+def line_of(groups: pd.DataFrame) -> StraightLine | None:
+    """The line through sums of squares and products by prompt group; None where few groups carry it."""
+    xx, xy, yy = (groups[column].to_numpy(float) for column in ("xx", "xy", "yy"))
+    if not xx.sum() > 0 or xx.sum() ** 2 / (xx**2).sum() < FEWEST_EFFECTIVE_GROUPS:
+        return None
+    slope = float(xy.sum() / xx.sum())
+    r2 = float(xy.sum() ** 2 / (xx.sum() * yy.sum())) if yy.sum() > 0 else 0.0
+    common = np.median(xy[xx > 0] / xx[xx > 0]) * np.sign(slope) > _LEAST_COMMON * abs(slope)
+    return StraightLine(slope, sqrt(cluster_variance(xy, xx)), r2, cluster_interval(xy, xx), bool(common))
 
 
 def _temperature_found(evidence: LogEvidence, fresh: bool, slope: Number, r2: float, states: pd.DataFrame) -> Finding:
