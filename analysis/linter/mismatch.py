@@ -230,8 +230,8 @@ cause(
     requires=(mismatch_grows_from_a_version_on,), supports={mismatch_follows_updates: 1.0},
     refutes=(*_AT_A_PLACE, mismatch_falls_back, mismatch_falls_back_each_period, mismatch_steps_up, sampler_is_frozen,
              sampler_goes_further),
-    do="Compare a checksum of the sampler's weights with the trainer's on either side of this step: a push that fails, "
-    "a restart, an adapter that is loaded anew under a name that is taken.",
+    do="Compare a checksum of the sampler's weights with the trainer's on either side of this step. Look for a push "
+    "that fails, a restart, an adapter loaded anew under a name that is taken.",
     reports=("vLLM #48312", "vllm-metal #351"), explains=(*_TAILS, "on_policy_ratio"),
 )  # fmt: skip
 cause(

@@ -66,8 +66,8 @@ def mismatch_falls_back_each_period(evidence: LogEvidence) -> MarkReading | None
     named = ", ".join(low[:_MOST_LISTED]) + ", …" if len(low) > _MOST_LISTED else listed(low)
     return MarkReading(
         times,
-        f"the mismatch falls back every {period} steps, for data labelled with the weights of step {named}, and is at "
-        f"least {number(times)} × as large for those of the steps between",
+        f"the mismatch falls back every {period} steps, for data of the weights of step {named}; between them it is at "
+        f"least {number(times)} × as large",
         tuple(map(int, level.index[~at])),
         engine_columns(evidence),
     )

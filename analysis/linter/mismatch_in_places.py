@@ -71,9 +71,8 @@ def temperature_of_the_place(evidence: LogEvidence) -> MarkReading | None:
     elsewhere = "" if other is None else f", elsewhere its slope is {other.slope:.3f}"
     return MarkReading(
         line.r2,
-        f"in {parts.place.words} the log-ratio is a straight line in the log-probability (slope {line.slope:.3f}, "
-        f"R² {line.r2:.2f}){elsewhere}: the sampler drew at {number(line.temperature)} × the temperature of the "
-        "trainer's log-probabilities there",
+        f"in {parts.place.words} the sampler drew at {number(line.temperature)} × the trainer's temperature: there "
+        f"log-ratios follow the log-probability (slope {line.slope:.3f}, R² {line.r2:.2f}){elsewhere}",
         evidence.all_steps,
         engine_columns(evidence),
         place=parts.place.words,

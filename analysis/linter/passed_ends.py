@@ -99,7 +99,6 @@ def sampler_is_not_told_the_end(evidence: LogEvidence) -> MarkReading | None:
 cause(
     "ends_are_passed", F.SELECTION, "The sampler does not stop at the end token, and goes on to the length limit",
     requires=(tokens_behind_the_end, they_end_at_the_limit), supports={sampler_is_not_told_the_end: 1.0},
-    do="Give the sampler the model's end token among its stop tokens, and let it not ignore the end: what is behind it "
-    "is learned from, too.",
+    do="Give the sampler the model's end token among its stop tokens. What is behind it is learned from, too.",
     reports=("TRL #3425", "TRL #2387"), columns=("token_id", "finish_reason"),
 )  # fmt: skip
