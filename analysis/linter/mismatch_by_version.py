@@ -12,7 +12,7 @@ from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.values import SURE
 
 _FEWEST_OF_A_VERSION = 100
-_FEWEST_PERIODS, _SHORTEST_PERIOD = 3, 2
+_FEWEST_PERIODS, _SHORTEST_PERIOD, _LONGEST_PERIOD = 3, 2, 100
 _MOST_LISTED = 3
 _FEWEST_BEFORE, _FEWEST_BEHIND = 5, 4
 """Versions that the sampler followed, and versions since."""
@@ -52,7 +52,7 @@ def mismatch_falls_back_each_period(evidence: LogEvidence) -> MarkReading | None
     level = _by_label(evidence)
     found = [
         (least, period, first)
-        for period in range(_SHORTEST_PERIOD, len(level) // _FEWEST_PERIODS + 1)
+        for period in range(_SHORTEST_PERIOD, min(len(level) // _FEWEST_PERIODS, _LONGEST_PERIOD) + 1)
         for first in range(period)
         if (least := _saw_tooth(level, period, first)) is not None
     ]
@@ -74,18 +74,22 @@ def mismatch_falls_back_each_period(evidence: LogEvidence) -> MarkReading | None
 
 
 def _saw_tooth(level: "pd.Series[float]", period: int, first: int) -> float | None:
-    """The least mismatch elsewhere over the largest at one place of a period; None where it does not rise between."""
+    """The least mismatch elsewhere over the largest at one place of a period; None where it is not above 1, or does not
+    rise between."""
+    phase, values = (level.index.to_numpy() - first) % period, level.to_numpy()
+    at = np.flatnonzero(phase == 0)
+    if len(at) < _FEWEST_PERIODS:
+        return None
     # Ahead of the first such version the sampler has the weights that all began with.
-    level = level[level.index >= level.index[level.index % period == first].min()]
-    phase = (level.index.to_numpy() - first) % period
-    low, others = level[phase == 0], level[phase > 0]
-    by_phase = others.groupby(phase[phase > 0]).mean()
-    if len(low) < _FEWEST_PERIODS or len(by_phase) < period - 1:
+    phase, values = phase[at[0] :], values[at[0] :]
+    others = values[phase > 0]
+    times = float(others.min() / max(values[phase == 0].max(), 1e-3)) if len(others) else 0.0
+    if times <= 1:
         return None
+    by_phase = pd.Series(others).groupby(phase[phase > 0]).mean()
     half = len(by_phase) // 2
-    if half and not by_phase.iloc[-half:].mean() > by_phase.iloc[:half].mean():
-        return None
-    return float(others.min() / max(low.max(), 1e-3))
+    rises = not half or by_phase.iloc[-half:].mean() > by_phase.iloc[:half].mean()
+    return times if rises and len(by_phase) >= period - 1 else None
 
 
 @mark(needs=ENGINE_COLUMNS, limit=3.0)
