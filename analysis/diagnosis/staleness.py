@@ -112,16 +112,16 @@ def staleness_is_high(evidence: RunEvidence) -> Finding | None:
     )
 
 
-_LARGEST_AGES = ("max_staleness", "max_off_policy_steps", "max_head_offpolicyness")
-"""Settings of the oldest data, in updates, as frameworks call them in the schedule of a manifest."""
 _FEW_TOO_OLD = 0.01
 
 
 @rule("older_than_allowed", order=135, page="staleness", group=None, words="data older than allowed")
 def data_are_older_than_allowed(evidence: RunEvidence) -> Finding | None:
-    """Tokens are older than the schedule's limit by two updates or more: one may come while a response is in flight."""
-    schedule = evidence.run.manifest.schedule if evidence.run else {}
-    name, limit = next(((key, schedule[key]) for key in _LARGEST_AGES if key in schedule), ("", None))
+    """Tokens are older than the schedule's max_staleness by two updates or more: one may come while a batch waits.
+
+    Limits of other names are of the sampler, and a trainer that is behind it adds an age of its own.
+    """
+    limit = evidence.run.manifest.schedule.get("max_staleness") if evidence.run else None
     if evidence.run is None or isinstance(limit, bool) or not isinstance(limit, int | float):
         return None
     lags = sampled_by(evidence.run).lags.dropna()
@@ -133,8 +133,8 @@ def data_are_older_than_allowed(evidence: RunEvidence) -> Finding | None:
     oldest = int(over["lag"].max())
     return Finding(
         severity=Severity.WARNING,
-        sentence=f"{percent(share)} of the tokens are older than {name} allows ({limit:g}): up to {oldest} updates, "
-        f"in {len(steps)} of {len(evidence.values)} steps.",
+        sentence=f"{percent(share)} of the tokens are older than max_staleness allows ({limit:g}): up to {oldest} "
+        f"updates, in {len(steps)} of {len(evidence.values)} steps.",
         metric="version_lag",
         steps=steps,
         numbers=(Number("share of the tokens", share), Number("the oldest, updates", float(oldest))),

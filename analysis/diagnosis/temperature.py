@@ -50,7 +50,7 @@ def reward_fell_with_temperature(evidence: RunEvidence) -> Finding | None:
         why=" ".join(filter(None, told)),
         do=f"Take the temperature back to {number(changed.was)}, if it was not to change; if it was, compare rewards "
         f"from step {changed.step} on with each other alone.",
-        source="S4 5.4.2",
+        source="chosen here",
         limit=limit,
     )  # fmt: skip
 

@@ -26,7 +26,8 @@ def mass_is_missing_before_any_end(evidence: LogEvidence) -> MarkReading | None:
 
     In standard errors, by prompt groups; 0 where more is missing later on than a tenth of it.
     """
-    lengths = evidence.responses["n_tokens"].to_numpy(dtype=float)
+    of = evidence.responses
+    lengths = of.loc[of["failure"].isna() & of["dropped"].isna(), "n_tokens"].to_numpy(dtype=float)
     frame = evidence.fresh[evidence.fresh["logp_behavior"] < 0]  # 0 may stand for a value that is lost
     if not len(lengths) or unusual(evidence.run.manifest.sampler, TRUNCATION):
         return None

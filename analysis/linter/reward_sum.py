@@ -32,7 +32,10 @@ def reward_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
     configured = evidence.run.manifest.task.get("reward_weights")
     if found is None or not isinstance(configured, dict):
         return None
-    rows, names, parts, weights, _ = found
+    rows, names, parts, weights, off = found
+    # Of parts that go together any weights would do.
+    if np.linalg.matrix_rank(parts[~off], tol=SAME) < np.any(np.abs(parts) > SAME, axis=0).sum():
+        return None
     wanted = [configured.get(name, configured.get(name.removeprefix(REWARD_PART))) for name in names]
     told = [
         (at, float(want))
@@ -41,8 +44,7 @@ def reward_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
     ]
     if not told or not max(abs(want) for _, want in told) > 0:
         return None
-    off = [(abs(float(weights[at]) - want), at, want) for at, want in told]
-    away, at, want = max(off)
+    away, at, want = max((abs(float(weights[at]) - want), at, want) for at, want in told)
     logged = f"has a weight of {number(float(weights[at]))} in the reward"
     logged = logged if abs(weights[at]) > _APART * want else "is not in the reward"
     return MarkReading(

@@ -252,6 +252,11 @@ def with_weights(batch: Batch) -> None:
     batch.advantage = normalised(batch.logged, batch.group)
 
 
+def of_one_part_twice(batch: Batch) -> None:
+    """Two scorers that agree: how much each of them weighs cannot be told."""
+    batch.parts = {"reward_task": batch.reward, "reward_format": batch.reward}
+
+
 def normalised_by_part(batch: Batch) -> None:
     """Each part in deviations of its own (GDPO), as with_weights before the sum: another kind of advantage."""
     task, form = _of_two_parts(batch)

@@ -146,18 +146,19 @@ def test_one_shift_in_all_steps_is_no_second_whitening(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "words"),
+    ("made", "weights", "words"),
     [
-        ({"task": 0.8, "format": 0.5}, "reward_format is configured with a weight of 0.5, and has a weight of 0.2"),
-        ({"task": 0.8, "format": 0.2}, ""),
-        ({"reward_task": 0.8, "unknown": 3.0}, ""),
-        ({}, ""),
+        (credited.with_weights, {"task": 0.8, "format": 0.5}, "a weight of 0.5, and has a weight of 0.2 in the reward"),
+        (credited.with_weights, {"task": 0.8, "format": 0.2}, ""),
+        (credited.with_weights, {"reward_task": 0.8, "unknown": 3.0}, ""),
+        (credited.with_weights, {}, ""),
+        (credited.of_one_part_twice, {"task": 1.0, "format": 0.0}, ""),
     ],
 )
 def test_a_reward_by_other_weights_than_the_configured_ones_is_named(
-    weights: dict[str, float], words: str, tmp_path: Path
+    made: Callable[[credited.Batch], None], weights: dict[str, float], words: str, tmp_path: Path
 ) -> None:
-    run = credited.written(tmp_path / "run", credited.with_weights, task={"reward_weights": weights})
+    run = credited.written(tmp_path / "run", made, task={"reward_weights": weights})
     said = [each for each in asked(open_run(run), "credit") if each.severity]
     assert [each.of_cause for each in said] == ["reward_not_as_weighted"] * bool(words)
     assert not words or words in said[0].sentence
