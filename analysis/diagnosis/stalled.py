@@ -117,6 +117,8 @@ def reward_rises_in_one_environment(evidence: RunEvidence) -> MarkReading | None
             """,
             {"first": int(steps[few - 1]), "last": int(steps[-few])},
         ).df()
+    if rows["late"].nunique() < 2:
+        return None
     sides = rows.pivot(index="environment", columns="late").dropna()
     if len(sides) < 2:
         return None

@@ -67,8 +67,13 @@ def test_gradients_that_are_all_cut_short_are_named_where_nothing_is_learned(
         assert "max_grad_norm is 0.001, and the gradient norm is 0." in said[0].sentence
 
 
-@pytest.mark.parametrize(("alone", "says"), [(True, "the reward of terminal rose from 0.4"), (False, "1 of 2 signs")])
-def test_the_environment_that_a_reward_is_won_in_is_named(alone: bool, says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("alone", "known_from", "says"),
+    [(True, 0, "the reward of terminal rose from 0.4"), (False, 0, "1 of 2 signs"), (True, 8, "1 of 1 sign")],
+)
+def test_the_environment_that_a_reward_is_won_in_is_named(
+    alone: bool, known_from: int, says: str, tmp_path: Path
+) -> None:
     def reward(log: Log) -> Columns:
         rises = (log.responses["environment"] == "terminal") | (not alone)
         chance = np.where(rises, np.interp(log.responses["step"], [4, 16], [0.45, 0.95]), 0.45)
@@ -76,6 +81,7 @@ def test_the_environment_that_a_reward_is_won_in_is_named(alone: bool, says: str
 
     log = simulate(Shape(43, steps=24, groups=12, lag=1, environments=("terminal", "sheets")), reward=reward)
     log.steps["eval_accuracy"] = np.resize([0.4, 0.42, 0.38], 24)
+    log.responses["environment"] = np.where(log.responses["step"] < known_from, None, log.responses["environment"])
     run = open_run(write(log, tmp_path / "run", "all"))
     (said,) = (each for each in diagnose(summarise(run), run) if each.rule == "not_learning")
     assert said.of_cause == "reward_without_evaluation" and says in said.why
