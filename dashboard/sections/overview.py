@@ -10,10 +10,9 @@ from ratioscope.analysis.findings.course import course
 from ratioscope.analysis.findings.facts import STALENESS
 from ratioscope.analysis.findings.fall import LEVEL_WORDS, Fall, finite_values
 from ratioscope.analysis.findings.numbers import capital
-from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.overview.verdict import level_low
 from ratioscope.catalogue import CATALOGUE
-from ratioscope.dashboard.figures.series import Limit, label, learning_curves
+from ratioscope.dashboard.figures.series import Limit, learning_curves
 from ratioscope.dashboard.figures.story import Panel, story
 from ratioscope.dashboard.sections import learning
 from ratioscope.dashboard.sections.model import Chart, Table
@@ -64,7 +63,7 @@ def told(subject: Subject) -> list[Chart]:
         values = finite_values(subject.opened.summary, low.metric).loc[low.best_step :]
         finding = replace(finding, steps=tuple(map(int, values.index[values < low.limit])))
     return [chart(
-        subject.mode, "story", capital(listed([label(key).lower() for key in keys])),
+        subject.mode, "story", "Course",
         partial(story, drawn, subject.shown, finding=finding, marked=marked, height=_HEIGHTS[len(drawn)],
                 steps=subject.steps, smoothing=subject.smoothing),
         course(subject.summary, *keys), with_intervals(subject.shown, keys), keys, by_step=True,
