@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from functools import partial
-from math import log
+from math import log10
+from sys import float_info
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, steps_of
 from ratioscope.analysis.diagnosis.rule import rule
@@ -155,7 +156,7 @@ def _apart(feature: _Feature, units: pd.DataFrame, value: str) -> _Apart | None:
         value,
         pd.DataFrame({"n": n, "mean": sums[value] / n, "off": off}),
         (between - freedom * within) / total,
-        -float(chi2.logsf(between / within, freedom)) / log(10),
+        -log10(max(float(chdtrc(freedom, between / within)), float_info.min)),
         bool(np.average(units["inside"], weights=units["n"]) > 0.5),
     )
 
