@@ -111,7 +111,7 @@ class Fall:
     @property
     def since(self) -> str:
         """When it began, without a full stop: since when the level is low, and after which step, where that is not the
-        one of the best value, which `words` names."""
+        one of the best value, which `words` names; of several falls, in which steps."""
         below = f"below {rounded_level(self.limit, share=self.share)}"
         below = capital(below) if self.still_good == self.best_step else f"After step {self.still_good}; {below}"
         if 1 < len(self.stretches) <= _MOST_LISTED:
@@ -120,6 +120,8 @@ class Fall:
             over = [f"{a}–{b}" if b > a else str(a) for a, b in (earlier if for_good else self.stretches)]
             steps = "step" if over == [str(earlier[0][0])] else "steps"
             return f"{below} in {steps} {listed(over)}" + f", and since step {first}" * for_good
+        if self.times > _MOST_LISTED:
+            return f"Steps {listed([str(first) for first, _ in self.stretches])}"
         if len(self.stretches) > 1 and (self.came_back or len(self.stretches) <= _MOST_STRETCHES):
             return f"{below} first in step {self.stretches[0][0]}"
         if self.came_back:

@@ -114,7 +114,7 @@ def compared(line: TranslatedNumber) -> str:
 
 
 PAGE = Page(
-    "frameworks", "As other frameworks report it", "Which of their numbers matches ours?", 130,
+    "frameworks", "In other frameworks", "Which of their numbers matches ours?", 130,
     asks=("tokens",),
     answer=answer,
     report=[tables],

@@ -63,7 +63,7 @@ def told(subject: Subject) -> list[Chart]:
         values = finite_values(subject.opened.summary, low.metric).loc[low.best_step :]
         finding = replace(finding, steps=tuple(map(int, values.index[values < low.limit])))
     return [chart(
-        subject.mode, "story", "Course",
+        subject.mode, "story", "Evidence",
         partial(story, drawn, subject.shown, finding=finding, marked=marked, height=_HEIGHTS[len(drawn)],
                 steps=subject.steps, smoothing=subject.smoothing),
         course(subject.summary, *keys), with_intervals(subject.shown, keys), keys, by_step=True,

@@ -148,6 +148,7 @@ def test_the_first_screen_of_overview_is_read_at_a_glance(
         expect(charts(page).first).to_be_visible()
         if tried:
             expect(page.get_by_text("Tried: final means")).to_be_visible()
+            expect(page.locator(".st-key-sibling-lines img")).to_have_count(len(tried))
         read_at_a_glance(page, 60)
     finally:
         for place in places:

@@ -157,6 +157,8 @@ def test_a_fall_is_found_where_it_begins() -> None:
     assert once.since == "After step 10; below 0.375 in steps 20–60, and since step 80"
     twice = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.4]), 0.25, noise=0.02)
     assert twice is not None and twice.since == "After step 10; below 0.375 in steps 20–30 and 50–80"
+    thrice = find_fall(accuracy([0.5, 0.5, 0.2, 0.5, 0.2, 0.5, 0.2, 0.2, 0.2, 0.2]), 0.25, noise=0.02)
+    assert thrice is not None and (thrice.times, thrice.since) == (3, "Steps 20, 40 and 60")
     assert twice.times == len(twice.stretches) == 2  # a page shades as many as its headline counts
     within = find_fall(accuracy([0.5, 0.5, 0.2, 0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.4]), 0.25, noise=0.04)
     assert within is not None and within.times == 1 and "times" not in within.words  # no more above it than noise
