@@ -23,8 +23,7 @@ def cannot_clip(manifest: Manifest, values: pd.DataFrame) -> str:
     Args:
         values: of the step summary of the whole run.
     """
-    parts = manifest.algorithm.get("parts")
-    gate = GATES.get(str(parts.get("gate"))) if isinstance(parts, dict) else None
+    gate = GATES.get(str(manifest.parts.get("gate")))
     if gate is None or gate.stops or (values[list(SHARES)] > 0).any(axis=None):
         return ""
     if gate.kind is GateKind.OPEN:

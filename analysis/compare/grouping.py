@@ -110,8 +110,8 @@ def grouped_settings(members: Iterable[Member]) -> list[Setting]:
     result = []
     for group in groups.values():
         manifest, own = group[0].run.manifest, flat[group[0].run_id]
-        algorithm = str(manifest.algorithm.get("name", "unknown"))
-        same = [each.run for each in members if each.run.manifest.algorithm.get("name") == algorithm]
+        algorithm = manifest.algorithm_name or "unknown"
+        same = [each.run for each in members if each.run.manifest.algorithm_name == algorithm]
         named = [*_telling(same, [*usual]), *(key for key in usual if str(own[key]) != usual[key])]
         variant = algorithm + _in_brackets(own, dict.fromkeys(named))
         result.append(Setting(algorithm, variant, schedule_words(manifest.schedule, manifest.sampler), tuple(group)))
@@ -190,11 +190,12 @@ def schedule_words(schedule: Mapping[str, Any], sampler: Mapping[str, Any] = Map
     """
     if schedule.get("offline"):
         return "offline"
+    schedule = {key: value for key, value in schedule.items() if value is not None}
     usual: dict[str, float | None] = {"sync_interval": 1, "sync_offset": 0, "switch_probability": 0.0, "actors": 0}
     usual |= {"segment_length": 1, "epsilon_stale": None, "window": None}
     parts = [f"{key} = {schedule[key]}" for key, value in usual.items() if schedule.get(key, value) != value]
-    if schedule.get("mixture"):
-        parts.append(f"mixture of {len(schedule['mixture'])} versions")
+    if isinstance(mixture := schedule.get("mixture"), list) and mixture:
+        parts.append(f"mixture of {len(mixture)} versions")
     # Other programs' manifests may say something of a schedule without saying when samplers get new weights.
     if parts or not usual.keys() & schedule.keys():
         return ", ".join(parts) or SCHEDULE_UNKNOWN

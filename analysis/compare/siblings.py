@@ -92,10 +92,10 @@ def _sibling(run_id: str, here: Manifest, flat: Mapping[str, str], there: Manife
     else:
         return None
     of_part = keys if change.kind == "part" else []
-    name = str(there.algorithm.get("name", "")) if of_part else ""
+    name = there.algorithm_name if of_part else ""
     return Sibling(
         run_id, ", ".join(change.names), ", ".join(before) + _own(flat, other, of_part),
-        ", ".join(after) + _own(other, flat, of_part), name if name != here.algorithm.get("name") else "",
+        ", ".join(after) + _own(other, flat, of_part), name if name != here.algorithm_name else "",
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ratioscope.analysis.runs.relations import relations
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import SAMPLED
 from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import as_finite
 
 _STRAYED = 0.8
 """Ratio below which a good token has strayed: the lower bound of the usual clip."""
@@ -211,8 +212,8 @@ def schedule_repeats(evidence: RunEvidence) -> MarkReading | None:
 def learning_rate_above_setting(evidence: RunEvidence) -> MarkReading | None:
     """The learning rate is above the configured one by half or more up to the fall; as a factor."""
     fall, manifest = fall_seen(evidence), evidence.run.manifest if evidence.run else None
-    configured = manifest.optimiser.get("learning_rate") if manifest else None
-    if fall is None or not isinstance(configured, int | float) or not configured > 0:
+    configured = as_finite(manifest.optimiser.get("learning_rate")) if manifest else None
+    if fall is None or configured is None or not configured > 0:
         return None
     rate = courses_of(evidence)["learning_rate"].series.dropna().loc[: fall.found]
     if not len(rate):

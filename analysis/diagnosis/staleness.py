@@ -11,6 +11,7 @@ from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import capital, number, percent
 from ratioscope.analysis.findings.words import over_limit, tv_text, whose_staleness
 from ratioscope.analysis.staleness.versions import sampled_by
+from ratioscope.run_format.manifest import as_finite
 
 _LEAST_THIRD = 10
 """Steps; thirds of a shorter run say nothing of a trend."""
@@ -121,8 +122,8 @@ def data_are_older_than_allowed(evidence: RunEvidence) -> Finding | None:
 
     Limits of other names are of the sampler, and a trainer that is behind it adds an age of its own.
     """
-    limit = evidence.run.manifest.schedule.get("max_staleness") if evidence.run else None
-    if evidence.run is None or isinstance(limit, bool) or not isinstance(limit, int | float):
+    limit = as_finite(evidence.run.manifest.schedule.get("max_staleness")) if evidence.run else None
+    if evidence.run is None or limit is None:
         return None
     lags = sampled_by(evidence.run).lags.dropna()
     over = lags[lags["lag"] > limit + 1]

@@ -17,6 +17,7 @@ from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import level, number, percent
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import as_finite
 
 _FEWEST = 3
 _CLEAR, _RISES = 4.0, 3.0
@@ -53,8 +54,8 @@ def warm_up_takes_the_run(evidence: RunEvidence) -> MarkReading | None:
     Of a run that does not say how many are planned all steps count, once it is finished.
     """
     manifest, rate = (evidence.run.manifest if evidence.run else None), _learning_rate(evidence)
-    configured = manifest.optimiser.get("learning_rate") if manifest else None
-    if manifest is None or not isinstance(configured, int | float) or len(rate) < 4 * _FEWEST:
+    configured = as_finite(manifest.optimiser.get("learning_rate")) if manifest else None
+    if manifest is None or configured is None or len(rate) < 4 * _FEWEST:
         return None
     planned = manifest.planned_updates or (len(rate) if manifest.status == "finished" else 0)
     if not planned:
@@ -162,9 +163,9 @@ def gradients_are_cut_short(evidence: RunEvidence) -> MarkReading | None:
 
     An optimiser that divides by its own scale, as Adam does, undoes a cut until gradients are as small as its epsilon.
     """
-    largest = evidence.run.manifest.optimiser.get("max_grad_norm") if evidence.run else None
+    largest = as_finite(evidence.run.manifest.optimiser.get("max_grad_norm")) if evidence.run else None
     table, trend = evidence.summary.steps, level_trend(evidence.summary)
-    if isinstance(largest, bool) or not isinstance(largest, int | float) or not largest > 0 or trend is None:
+    if largest is None or not largest > 0 or trend is None:
         return None
     norms = table["grad_norm"].astype(float).dropna()
     cut = norms[norms > largest]

@@ -19,6 +19,7 @@ from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.rules.parameters import Judged
 from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import as_finite
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,8 @@ def clip_bounds(run: Run, setup: Setup) -> tuple[float, float] | None:
     """The bounds of a clip on the ratio to the sampler; None where the manifest says no such clip."""
     if setup.gate is None or not setup.gate.stops or setup.gate.judged is not Judged.RATIO:
         return None
-    parameters = run.manifest.algorithm.get("parameters")
-    found = [parameters.get(name) for name in ("epsilon_low", "epsilon_high")] if isinstance(parameters, dict) else []
-    numbers = [float(value) for value in found if isinstance(value, int | float) and 0 < value < 1e6]
+    found = (as_finite(run.manifest.parameters.get(name)) for name in ("epsilon_low", "epsilon_high"))
+    numbers = [value for value in found if value is not None and 0 < value < 1e6]
     return (1 - numbers[0], 1 + numbers[1]) if len(numbers) == 2 else None
 
 

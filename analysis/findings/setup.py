@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.numbers import capital
 from ratioscope.rules.gates import GATES, GateRow
 from ratioscope.rules.parameters import Judged
 from ratioscope.rules.weights import WEIGHTS, WeightRow
-from ratioscope.run_format.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest, as_finite
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def setup_of(manifest: Manifest | None) -> Setup:
     """What the manifest says; what it does not say, or says in words that are not known here, stays open."""
     if manifest is None:
         return Setup()
-    parts, parameters = (_table(manifest.algorithm.get(key)) for key in ("parts", "parameters"))
+    parts, parameters = manifest.parts, manifest.parameters
     schedule = manifest.schedule
     epochs, minibatches = (_count(parameters.get(key)) for key in ("epochs", "minibatches"))
     weight = str(parts.get("weight", ""))
@@ -216,7 +216,7 @@ def setup_of(manifest: Manifest | None) -> Setup:
         weight_name=weight if weight in WEIGHTS else "",
         level=str(parts.get("level", "")),
         selection=str(parts.get("selection", "")),
-        drops_stale=isinstance(schedule.get("epsilon_stale"), int | float),
+        drops_stale=as_finite(schedule.get("epsilon_stale")) is not None,
         passes=epochs * (minibatches or 1) if epochs is not None else None,
         sync_interval=_count(schedule.get("sync_interval")),
         sync_offset=_count(schedule.get("sync_offset")),
@@ -231,18 +231,15 @@ def setup_of(manifest: Manifest | None) -> Setup:
 _REUSE = ("steps_per_generation", "num_iterations")
 
 
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _count(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    number = as_finite(value)
+    return int(number) if number is not None and number >= 0 else None
 
 
 def smoothing_of(sampler: Mapping[str, Any]) -> float:
     """The share of the untruncated policy that a sampler mixes in, so that it can draw every token; 0: none."""
-    value = sampler.get("smoothing")
-    return float(value) if isinstance(value, int | float) and 0 < value <= 1 else 0.0
+    value = as_finite(sampler.get("smoothing"))
+    return value if value is not None and 0 < value <= 1 else 0.0
 
 
 TRUNCATION = {"top_p": 1.0, "top_k": 0}

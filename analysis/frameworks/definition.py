@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from math import isfinite, log
+from math import log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.analysis.frameworks.sources import Framework
-from ratioscope.run_format.manifest import Manifest
+from ratioscope.run_format.manifest import Manifest, as_finite
 from ratioscope.tails import Array
 
 Indices = NDArray[np.int64]
@@ -253,9 +253,7 @@ def named_framework(manifest: Manifest) -> str:
 
 def setting_of(manifest: Manifest, name: str) -> float | None:
     """A number among the parameters of a run's algorithm; None where it has none of that name."""
-    parameters = manifest.algorithm.get("parameters")
-    value = parameters.get(name) if isinstance(parameters, Mapping) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
+    return as_finite(manifest.parameters.get(name))
 
 
 def exp_of(values: Array) -> Array:

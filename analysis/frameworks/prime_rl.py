@@ -62,7 +62,7 @@ def _as_run(manifest: Manifest) -> AsRun:
     """The loss by its settings, which the importer keeps; where only its type is there, with the defaults."""
     if named_framework(manifest) != "prime_rl":
         return AsRun()
-    found = re.search(r"\((\w+) loss\)", str(manifest.algorithm.get("name", "")))
+    found = re.search(r"\((\w+) loss\)", manifest.algorithm_name)
     named = found[1].lower() if found else ""
     if (threshold := setting_of(manifest, "ipo_threshold")) is not None and named in ("", _IPO):
         return AsRun(_IPO, {"eps": threshold})

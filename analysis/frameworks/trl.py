@@ -1,7 +1,5 @@
 """TRL: GRPOTrainer."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -118,11 +116,10 @@ def _penalty(tokens: StepTokens, parameters: Parameters) -> Array:
 
 def _as_run(manifest: Manifest) -> AsRun:
     """What the recorder's manifest says of the loss: its name, bounds, level, and the correction of the engine."""
-    algorithm = manifest.algorithm
-    parts, parameters = algorithm.get("parts"), algorithm.get("parameters")
-    if named_framework(manifest) != "trl" or not isinstance(parts, Mapping) or not isinstance(parameters, Mapping):
+    parts, parameters = manifest.parts, manifest.parameters
+    if named_framework(manifest) != "trl" or not parts:
         return AsRun()
-    name = str(algorithm.get("name", ""))
+    name = manifest.algorithm_name
     low, high, cap = (setting_of(manifest, each) for each in ("epsilon_low", "epsilon_high", "cap"))
     if name == "cispo":  # TRL's bound is that on the ratio itself, ours its distance from 1
         found = {"cispo_bound": 1 + high if high is not None else cap}

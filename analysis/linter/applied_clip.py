@@ -12,13 +12,13 @@ from ratioscope.analysis.linter.loss_tokens import (
     FEWEST_OF_LOSS,
     WITH_CLIPPED,
     first_rows,
-    parts_of_algorithm,
     steps_in,
     tokens_of_loss,
 )
 from ratioscope.analysis.what_if.rule import takes_several_passes
 from ratioscope.rules.gates import GATES, GateKind
 from ratioscope.rules.parameters import Judged
+from ratioscope.run_format.manifest import as_finite
 
 _FEWEST_BEYOND = 20
 """Clipped tokens, where many that the configured clip would stop are not."""
@@ -29,17 +29,15 @@ _FEWEST_BEYOND = 20
 
 def _band(evidence: LogEvidence) -> tuple[float, float] | None:
     """Ends of the clip around a ratio of 1 to the sampler, logs, as configured; None where none of that kind is."""
-    parts, parameters = parts_of_algorithm(evidence), evidence.run.manifest.algorithm.get("parameters")
-    if not isinstance(parameters, dict):
-        return None
+    parts, parameters = evidence.run.manifest.parts, evidence.run.manifest.parameters
     if "gate" in parts:
         gate = GATES.get(str(parts["gate"]))
         if gate is None or gate.kind is not GateKind.CLIP or gate.judged is not Judged.RATIO:
             return None
     if parts.get("level", "token") != "token" or parts.get("filter", "none") != "none":
         return None
-    low, high = (parameters.get(f"epsilon_{end}", parameters.get("epsilon")) for end in ("low", "high"))
-    if not isinstance(low, int | float) or not isinstance(high, int | float) or not 0 < low < 1 or not high > 0:
+    low, high = (as_finite(parameters.get(f"epsilon_{end}", parameters.get("epsilon"))) for end in ("low", "high"))
+    if low is None or high is None or not 0 < low < 1 or not high > 0:
         return None
     return float(np.log1p(-low)), float(np.log1p(high))
 

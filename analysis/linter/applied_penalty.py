@@ -8,6 +8,7 @@ from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.loss_tokens import ALIKE_FACTORS, FEWEST_OF_LOSS, first_rows, steps_in
+from ratioscope.run_format.manifest import as_finite
 
 _FEWEST_STEPS = 3
 # So many tokens of all are few.
@@ -83,10 +84,10 @@ def few_tokens_hold_the_penalty(evidence: LogEvidence) -> MarkReading | None:
 def configured_penalty_has_no_gradient(evidence: LogEvidence) -> MarkReading | None:
     """The manifest has a coefficient of a KL penalty, and tokens without an advantage, or clipped, have no gradient
     where the reference differs; share of them."""
-    parameters = evidence.run.manifest.algorithm.get("parameters", {})
+    parameters = evidence.run.manifest.parameters
     name = next((name for name in _COEFFICIENTS if name in parameters), "")
-    coefficient = parameters.get(name)
-    if isinstance(coefficient, bool) or not isinstance(coefficient, int | float):
+    coefficient = as_finite(parameters.get(name))
+    if coefficient is None:
         return None
     if not coefficient > 0:
         return MarkReading(0.0, "")

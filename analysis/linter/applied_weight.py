@@ -14,7 +14,6 @@ from ratioscope.analysis.linter.loss_tokens import (
     applied_factors,
     first_rows,
     has_one_factor,
-    parts_of_algorithm,
     steps_in,
     tokens_of_loss,
 )
@@ -212,7 +211,7 @@ def short_steps_weigh_less(evidence: LogEvidence) -> MarkReading | None:
 def _scale_of_steps(evidence: LogEvidence) -> "pd.Series[float] | None":
     """As `_over_token_mean`; None where the manifest names no such mean, too."""
     applied = applied_factors(evidence)
-    named = parts_of_algorithm(evidence).get("aggregation") == "token_mean"
+    named = evidence.run.manifest.parts.get("aggregation") == "token_mean"
     return _over_token_mean(evidence) if applied is not None and applied.ruled and named else None
 
 

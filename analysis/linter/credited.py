@@ -93,13 +93,12 @@ def equal_groups(evidence: LogEvidence) -> pd.DataFrame:
 
 def kind_of(evidence: LogEvidence) -> str:
     """The kind of advantage that the manifest names; text of the log."""
-    parts = evidence.run.manifest.algorithm.get("parts")
-    return str(parts.get("advantage") or "") if isinstance(parts, dict) else ""
+    return str(evidence.run.manifest.parts.get("advantage") or "")
 
 
 def compares(evidence: LogEvidence) -> bool | None:
     """Whether the run says that advantages compare the responses of a group; None: it does not say."""
-    kind, name = kind_of(evidence), str(evidence.run.manifest.algorithm.get("name") or "").lower()
+    kind, name = kind_of(evidence), evidence.run.manifest.algorithm_name.lower()
     if kind:
         return kind in RELATIVE
     return True if name in _COMPARING else False if name in _OTHERS else None
@@ -107,7 +106,7 @@ def compares(evidence: LogEvidence) -> bool | None:
 
 def has_critic(evidence: LogEvidence) -> bool:
     """Whether the run says that advantages are of a value function."""
-    kind, name = kind_of(evidence), str(evidence.run.manifest.algorithm.get("name") or "").lower()
+    kind, name = kind_of(evidence), evidence.run.manifest.algorithm_name.lower()
     return kind == "gae" if kind else name in _CRITICS
 
 

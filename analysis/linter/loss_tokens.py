@@ -3,7 +3,6 @@
 Up to one factor for each step (or response, where lengths or weights of responses are in it).
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -121,13 +120,8 @@ def _beside(rows: pd.DataFrame, alone: Floats, factor: Floats, keys: list[str], 
 
 def has_one_factor(evidence: LogEvidence) -> bool:
     """Whether the manifest says that all tokens of a step are divided by the same number."""
-    parts = parts_of_algorithm(evidence)
+    parts = evidence.run.manifest.parts
     return parts.get("aggregation") in _PER_STEP and parts.get("sample_weight", "equal") == "equal"
-
-
-def parts_of_algorithm(evidence: LogEvidence) -> Mapping[str, object]:
-    parts = evidence.run.manifest.algorithm.get("parts")
-    return parts if isinstance(parts, dict) else {}
 
 
 def first_rows(rows: pd.DataFrame) -> tuple[Example, ...]:

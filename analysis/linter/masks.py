@@ -18,6 +18,7 @@ from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.run_format.manifest import as_finite
 
 FEWEST_CLIPPED = 20
 # Tokens that should have a gradient: none of fewer is chance.
@@ -114,8 +115,7 @@ def _sides(evidence: LogEvidence) -> list[Finding]:
     current, gate = (sample.column(name) for name in ("logp_current", "logp_gate"))
     at = np.where(np.isfinite(gate), gate, current) - sample.sampled
     side, advantage = sample.column("clip_side"), sample.column("advantage")
-    stated = (evidence.run.manifest.algorithm.get(key) for key in ("parts", "parameters"))
-    parts, parameters = (found if isinstance(found, dict) else {} for found in stated)
+    parts, parameters = evidence.run.manifest.parts, evidence.run.manifest.parameters
     clipped = np.isfinite(at) & (np.nan_to_num(side) != 0) & (np.abs(at) > 1e-3)
     wrong = clipped & (np.sign(at) != np.sign(side))
     # A clip of whole responses, or one judged by the step alone, may be on the other side of a token's ratio.
@@ -132,8 +132,7 @@ def _sides(evidence: LogEvidence) -> list[Finding]:
                 ("clip_side",),
             )
         )
-    ends = (parameters.get(f"epsilon_{end}") for end in ("low", "high"))
-    low, high = (end if isinstance(end, int | float) else None for end in ends)
+    low, high = (as_finite(parameters.get(f"epsilon_{end}")) for end in ("low", "high"))
     passes = parameters.get("epochs", 1) == 1 and parameters.get("minibatches", 1) == 1
     if parts.get("gate") in ("one_side", "two_side") and parts.get("level") == "token" and low and high:
         with np.errstate(over="ignore"):
@@ -215,6 +214,5 @@ cause(
 
 def has_penalty(evidence: LogEvidence) -> bool:
     """Whether the manifest names a regulariser or a KL penalty."""
-    algorithm = evidence.run.manifest.algorithm
-    parts, parameters = algorithm.get("parts", {}), algorithm.get("parameters", {})
-    return bool(parameters.get("reference_kl")) or parts.get("regulariser", "none") not in ("none", None)
+    manifest = evidence.run.manifest
+    return bool(manifest.parameters.get("reference_kl")) or manifest.parts.get("regulariser") not in ("none", None)

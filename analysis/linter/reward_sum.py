@@ -11,6 +11,7 @@ from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.reward_parts import parts_of_responses
+from ratioscope.run_format.manifest import as_finite
 
 Floats = NDArray[np.float64]
 
@@ -38,15 +39,13 @@ def reward_of_other_weights(evidence: LogEvidence) -> MarkReading | None:
         return None
     wanted = [configured.get(name, configured.get(name.removeprefix(REWARD_PART))) for name in names]
     told = [
-        (at, float(want))
-        for at, want in enumerate(wanted)
-        if isinstance(want, int | float) and np.ptp(parts[:, at]) > SAME
+        (at, want) for at, want in enumerate(map(as_finite, wanted)) if want is not None and np.ptp(parts[:, at]) > SAME
     ]
     if not told or not max(abs(want) for _, want in told) > 0:
         return None
     away, at, want = max((abs(float(weights[at]) - want), at, want) for at, want in told)
     logged = f"has a weight of {number(float(weights[at]))} in the reward"
-    logged = logged if abs(weights[at]) > _APART * want else "is not in the reward"
+    logged = logged if abs(weights[at]) > _APART * abs(want) else "is not in the reward"
     return MarkReading(
         away / max(abs(each) for _, each in told),
         f"{names[at]} is configured with a weight of {number(want)}, and {logged}",

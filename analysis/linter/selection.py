@@ -111,8 +111,7 @@ def finished_left_out_as_long(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(), limit=0.5)
 def selection_is_stated(evidence: LogEvidence) -> MarkReading | None:
     """The manifest says that responses are chosen before the loss."""
-    parts = evidence.run.manifest.algorithm.get("parts")
-    chosen = parts.get("selection", "all") if isinstance(parts, dict) else "all"
+    chosen = evidence.run.manifest.parts.get("selection", "all")
     return MarkReading(float(chosen != "all"), "the manifest states a selection")
 
 

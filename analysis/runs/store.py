@@ -400,7 +400,7 @@ class Listed:
             "run": self.run_id,
             "name": self.manifest.name if self.manifest else None,
             "status": self.status or "unreadable",
-            "algorithm": self.manifest.algorithm.get("name") if self.manifest else None,
+            "algorithm": self.manifest.algorithm_name or None if self.manifest else None,
             "source": self.manifest.source.get("framework") if self.manifest else None,
             "steps": self.steps,
             "created": self.manifest.created if self.manifest else None,

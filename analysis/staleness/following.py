@@ -20,6 +20,7 @@ from ratioscope.analysis.findings.facts import ROUNDING_TV, STALENESS, Cause, Fa
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.run_format.manifest import as_finite
 
 Series = pd.Series
 
@@ -91,7 +92,8 @@ def decoding_distance(sampler: Mapping[str, Any]) -> float:
 
 def _number(value: object) -> float | None:
     """A share of the manifest; None for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 else None
+    number = as_finite(value)
+    return number if number is not None and 0 <= number <= 1 else None
 
 
 def following(summary: StepSummary, facts: Facts, decoding: float = 0.0) -> list[Following]:

@@ -158,10 +158,7 @@ def own_rule(run: Run) -> Own:
 
 def takes_several_passes(run: Run) -> bool:
     """Whether the manifest says that an update is more than one gradient pass; False where it does not say."""
-    parameters = run.manifest.algorithm.get("parameters")
-    if not isinstance(parameters, Mapping):
-        return False
-    return any(parameters.get(name, 1) != 1 for name in ("epochs", "minibatches"))
+    return any(run.manifest.parameters.get(name, 1) != 1 for name in ("epochs", "minibatches"))
 
 
 def _logs_gate_ratios(run: Run) -> bool:

@@ -27,7 +27,7 @@ from ratioscope.dashboard.sections.subject import steps_in_words
 from ratioscope.dashboard.session import drawing, rested, session
 from ratioscope.errors import RatioscopeError
 from ratioscope.inert import one_line, safe
-from ratioscope.run_format.manifest import MANIFEST_NAME
+from ratioscope.run_format.manifest import MANIFEST_NAME, as_finite
 from ratioscope.sources import linked
 
 # Markdown ends a formula that stands by itself only at a line of nothing but dollars; until there all is formula.
@@ -245,12 +245,12 @@ def _watch(folders: Sequence[Path]) -> None:
 def _setting(run: Run) -> str:
     manifest = run.manifest
     known = [f"from {manifest.source['framework']}"] if manifest.source.get("framework") else []
-    if manifest.algorithm.get("name") or not known:
-        known.append(str(manifest.algorithm.get("name", "algorithm not stated")))
+    if manifest.algorithm_name or not known:
+        known.append(manifest.algorithm_name or "algorithm not stated")
     if manifest.schedule or not known:
         known.append(schedule_words(manifest.schedule, manifest.sampler))
-    rate = manifest.optimiser.get("learning_rate")
-    if isinstance(rate, int | float):
+    rate = as_finite(manifest.optimiser.get("learning_rate"))
+    if rate is not None:
         known.append(f"lr {rate:g}")
     if manifest.seed is not None:
         known.append(f"seed {manifest.seed}")

@@ -106,7 +106,7 @@ def _rest(pages: Mapping[str, Page], shown: str) -> dict[str, Any]:
     entries += [("Views", view.name, pages[view.page].title, view.page, dict(view.query)) for view in openable_views()]
     page = shown if pages[shown].group == pages["overview"].group else "overview"
     for name, run in listed:
-        algorithm = run.manifest.algorithm.get("name", "") if run.manifest else "cannot be read"
+        algorithm = run.manifest.algorithm_name if run.manifest else "cannot be read"
         entries.append(("Runs", one_line(name), one_line(algorithm), page, {"run": name}))
     last = opened.summary.last_step if opened else -1
     return {

@@ -28,7 +28,7 @@ def in_a_line(manifest: Manifest) -> str:
         filter(
             None,
             (
-                str(manifest.algorithm.get("name", "algorithm not stated")),
+                manifest.algorithm_name or "algorithm not stated",
                 schedule if schedule != SCHEDULE_UNKNOWN else "",
                 "" if rate is None else f"learning rate {rate}",
                 named,
@@ -72,7 +72,7 @@ def answer(subject: Subject) -> str:
         if len(steps)
         else "no step"
     )
-    named = str(manifest.algorithm.get("name", "an unknown algorithm"))
+    named = manifest.algorithm_name or "an unknown algorithm"
     if manifest.source.get("framework"):
         named += f" of {manifest.source['framework']}"
     words = schedule_words(manifest.schedule, manifest.sampler)

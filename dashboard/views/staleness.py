@@ -23,6 +23,7 @@ from ratioscope.dashboard.sections import staleness
 from ratioscope.dashboard.sections.model import Paragraph
 from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.errors import RatioscopeError
+from ratioscope.run_format.manifest import as_finite
 
 METRICS = (
     *("s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded", "clip_fraction", "ess_token", "khat_token"),
@@ -171,8 +172,8 @@ def _curves(curve: pd.DataFrame, name: str, chosen: float, applied: float | None
 
 def _applied(opened: Opened) -> float | None:
     """The ε_stale that the run was trained with."""
-    value = opened.run.manifest.schedule.get("epsilon_stale")
-    return float(value) if isinstance(value, int | float) and 0 < value <= 2 else None
+    value = as_finite(opened.run.manifest.schedule.get("epsilon_stale"))
+    return value if value is not None and 0 < value <= 2 else None
 
 
 def _own_filters(opened: Opened) -> str:

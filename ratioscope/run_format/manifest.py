@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,6 +81,21 @@ class Manifest:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def algorithm_name(self) -> str:
+        """What the run calls its algorithm; "" where it does not say."""
+        return str(self.algorithm.get("name") or "")
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """What the loss is made of, by `algorithm.parts`; {} where it does not say."""
+        return as_table(self.algorithm.get("parts"))
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The bounds and coefficients of the loss, by `algorithm.parameters`; {} where it does not say."""
+        return as_table(self.algorithm.get("parameters"))
+
+    @property
     def evaluation_prompts(self) -> int:
         """On how many prompts accuracy is evaluated, by `task.evaluation_prompts`; 0: it does not say."""
         count = self.task.get("evaluation_prompts")
@@ -106,7 +122,7 @@ class Manifest:
         path = folder / MANIFEST_NAME
         try:
             text = read_whole(path, SETTINGS_BYTES).decode()
-            contents = _written(json.loads(text))
+            contents = _written(json.loads(text, parse_int=_whole))
         except FileNotFoundError:
             raise RunFormatError(f"{folder}: not a run, it has no {MANIFEST_NAME}.") from None
         except RecursionError:
@@ -202,6 +218,26 @@ def library_versions(*names: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def as_table(setting: object) -> Mapping[str, Any]:
+    """Return a setting that is an object of settings; {} for anything else."""
+    return setting if isinstance(setting, Mapping) else {}
+
+
+def as_finite(setting: object) -> float | None:
+    """Return a setting that is a finite number; None for anything else, a truth value too."""
+    if isinstance(setting, bool) or not isinstance(setting, int | float) or not isfinite(setting):
+        return None
+    return float(setting)
+
+
+_LARGEST_DIGITS = 308
+
+
+def _whole(digits: str) -> int | float:
+    """A whole number; beyond what a float holds it is infinite, as one with a decimal point is."""
+    return int(digits) if len(digits) <= _LARGEST_DIGITS else float(digits)
 
 
 def _written(contents: Any) -> Any:

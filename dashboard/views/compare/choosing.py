@@ -100,9 +100,8 @@ def _row(listed: Listed) -> tuple[str, str, str, str, int]:
     if manifest is None:
         return one_line(listed.run_id), "", "", "", listed.steps
     seed = "" if manifest.seed is None else str(manifest.seed)
-    name = str(manifest.algorithm.get("name", ""))
     schedule = schedule_words(manifest.schedule, manifest.sampler)
-    return one_line(listed.run_id), one_line(name), one_line(schedule), seed, listed.steps
+    return one_line(listed.run_id), one_line(manifest.algorithm_name), one_line(schedule), seed, listed.steps
 
 
 def _fits(listed: Listed, words: str) -> bool:
