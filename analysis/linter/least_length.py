@@ -29,7 +29,7 @@ def mass_is_missing_before_any_end(evidence: LogEvidence) -> MarkReading | None:
     of = evidence.responses
     lengths = of.loc[of["failure"].isna() & of["dropped"].isna(), "n_tokens"].to_numpy(dtype=float)
     frame = evidence.fresh[evidence.fresh["logp_behavior"] < 0]  # 0 may stand for a value that is lost
-    if not len(lengths) or unusual(evidence.run.manifest.sampler, TRUNCATION):
+    if not len(lengths) or np.isnan(lengths).any() or unusual(evidence.run.manifest.sampler, TRUNCATION):
         return None
     shortest = int(lengths.min())
     early = (frame["position"] < shortest - 1).to_numpy()

@@ -228,20 +228,21 @@ def _periodic(frame: pd.DataFrame, counted: "pd.Series") -> tuple[float, int, in
     known = counted.notna()
     if known.sum() < FEWEST_FRESH:
         return None
-    frame, at = frame[known], counted[known].to_numpy(dtype=int)
+    frame = frame[known]
+    places, at, n = np.unique(counted[known].to_numpy(dtype=int), return_inverse=True, return_counts=True)
     distance = shortfall(frame)
-    n, held, should = (np.bincount(at, of) for of in (np.ones(len(at)), distance, expected(distance, strata(frame))))
-    best = None
     # Positions that few responses reach say nothing alone.
-    (reached,) = np.nonzero(n >= _FEWEST_AT_ONE)
+    enough = n >= _FEWEST_AT_ONE
+    reached = places[enough]
+    held, should = (np.bincount(at, of)[enough] for of in (distance, expected(distance, strata(frame))))
+    best = None
     for period in range(_SHORTEST_PERIOD, min(_LONGEST_PERIOD, len(reached) // 2) + 1):
         of = reached % period
-        inside = np.bincount(of, held[reached], period)
+        inside = np.bincount(of, held, period)
         first = int(inside.argmax())
-        chosen = reached[of == first]
-        others = reached[of != first]
+        chosen, others = of == first, of != first
         level = held[others].sum() / max(should[others].sum(), 1e-12)
-        if len(chosen) < 2 or not inside.sum() > 0:
+        if chosen.sum() < 2 or not inside.sum() > 0:
             continue
         least = float((held[chosen] / np.maximum(should[chosen], 1e-12)).min() / max(level, 1e-6))
         if best is None or least > best[0]:

@@ -11,6 +11,10 @@ KEPT: dict[str, list[Any]] = {
         [("tokens", "behavior_version", "smallest of its type"), ("steps", "policy_version", "smallest of its type")],
         [("tokens", "step", "largest"), ("steps", "eval_accuracy", "all -inf")],
     ],
+    "marks": [
+        ("healthy_03_reward_parts-verl", "tokens", "position", "smallest of its type", "late"),
+        ("healthy_03_reward_parts-verl", "sequences", "n_tokens", "nulls of its type", "not late"),
+    ],
     "limits": ["a = " + "[" * 5_000, "a = " + "{a=" * 3_000],
     "mapping": ["a = " + "[" * 5_000],
     "sources": [

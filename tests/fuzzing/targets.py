@@ -1,5 +1,5 @@
 """Every way in, by name."""
 
-from tests.fuzzing import asked, tables, words
+from tests.fuzzing import asked, marks, tables, words
 
-TARGETS = {**tables.TARGETS, **words.TARGETS, **asked.TARGETS}
+TARGETS = {**tables.TARGETS, **marks.TARGETS, **words.TARGETS, **asked.TARGETS}
