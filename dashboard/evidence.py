@@ -31,8 +31,8 @@ def link_of(answer: Answer, run_id: str, *, has_tokens: bool) -> Link | None:
         has_tokens: whether the log has any, for the pages that are about them.
     """
     finding = answer.finding
-    if answer.question == SURE:
-        return Link("linter", {"run": run_id})
+    if answer.question == SURE:  # of a cause it counts signs, which the page itself lists
+        return None if finding else Link("linter", {"run": run_id})
     if finding is None:
         return None
     if answer.question == SINCE:

@@ -119,7 +119,10 @@ def truncation_rose(evidence: RunEvidence) -> MarkReading | None:
 
 @mark(needs=(), limit=2.0)
 def fell_beyond_the_bound(evidence: RunEvidence) -> MarkReading | None:
-    """The level falls by several times what the updates between two values of it can do (`diagnosis.bound`)."""
+    """The level falls by several times what the updates between two values of it can do.
+
+    By `diagnosis.bound`.
+    """
     fall = fall_seen(evidence)
     if fall is None or evidence.values[UPDATE_METRIC].notna().sum() == 0:
         return None

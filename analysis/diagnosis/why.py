@@ -21,7 +21,7 @@ _OF_THE_RUN = (Family.FALL, Family.STALL)
 """Families whose marks are read from the step summary; those of the others are read from tokens."""
 SIGNS = {Presence.PRESENT: "✓", Presence.ABSENT: "✗", Presence.NOT_LOGGED: "–", Presence.TOO_LITTLE: "–"}
 """How the look for a mark ended, in one sign."""
-_ROLES = {"requires": "needed", "supports": "for", "refutes": "against"}
+_ROLES = {"requires": "needed", "supports": "for", "refutes": "would rule it out"}
 
 
 def why(run: Run, first: int | None, last: int | None, limits: Limits) -> list[dict[str, Any]]:
@@ -60,7 +60,8 @@ def mark_words(mark: dict[str, Any]) -> str:
     """A mark with its sign, what it is to the cause, and what the log shows; the text may quote the log."""
     presence = Presence(mark["presence"])
     why_not = f" ({presence.value})" if SIGNS[presence] == "–" else ""
-    return f"{SIGNS[presence]} {_ROLES[mark['role']]}: {mark['clause']}{why_not}"
+    role = "rules it out" if mark["role"] == "refutes" and presence is Presence.PRESENT else _ROLES[mark["role"]]
+    return f"{SIGNS[presence]} {role}: {mark['clause']}{why_not}"
 
 
 def no_sign(n_causes: int, n_speaking: int) -> str:

@@ -62,7 +62,7 @@ def beyond(effect: EngineEffect, facts: EngineFacts) -> str:
             f"in {len(facts.over)} of {facts.n_known} steps" if facts.n_known > 1 else "in the one step that is known"
         )
     if effect.value > effect.limit and not effect.exceeded:
-        return "not beyond its noise" if effect.kind is EffectKind.BIAS else "too little of it"
+        return "not beyond its noise" if effect.kind is EffectKind.BIAS else "no, too little in all"
     return "yes" if effect.exceeded else "no"
 
 

@@ -66,8 +66,8 @@ def at_most(name: str, level: DriftLevel) -> str:
 
 
 def over_limit(level: DriftLevel, facts: Facts) -> str:
-    """In how many steps the limit is clearly exceeded, beyond the noise, the one count that is quoted."""
-    return in_steps(len(level.over), facts)
+    """In how many steps the limit is exceeded beyond noise; a chart may show more, so that it is said."""
+    return in_steps(len(level.over), facts) + " beyond noise" * (len(level.over) < level.n_above)
 
 
 def in_steps(n: int, facts: Facts) -> str:

@@ -61,7 +61,7 @@ REMEDIES: dict[str, tuple[Advice, ...]] = {
         Advice(_A, "sampler.dtype=same", "sampler and trainer compute in one number format", Like.WEIGHTS),
         Advice(_A, "sampler.top_p=1 sampler.top_k=0", _UNTRUNCATED, Like.TRUNCATION),
         Advice(_A, "sampler.temperature=1", "the sampler draws at the trainer's temperature", Like.TEMPERATURE),
-        Advice(_C, "algorithm=rec_twoside_is", "ratios to the sampler's own log-probs, masked on both sides"),
+        Advice(_C, "algorithm=rec_oneside_is", "ratios to the sampler's own log-probs, clipped on one side"),
     ),
     "verl": (
         Advice(_A, f"{_ROLLOUT}.logprobs_mode=processed_logprobs", _PROCESSED, Like.TEMPERATURE),

@@ -184,7 +184,8 @@ def _sure(summary: StepSummary, facts: Facts, lead: Finding | None, remarks: Seq
         sure = sure or ("The log is trusted." if lead else "")
     else:
         sure = f"{trust}."
-    return Answer(SURE, sure, more=" ".join([*filter(None, [noise]), *(f"{capital(each)}." for each in beside)]))
+    signs = lead if lead and lead.of_cause else None
+    return Answer(SURE, sure, signs, more=" ".join([*filter(None, [noise]), *(f"{capital(each)}." for each in beside)]))
 
 
 def _open_variance(facts: Facts) -> str:

@@ -25,6 +25,8 @@ from ratioscope.tails import QUANTILES, Array, fit_tail, kept_size
 # Points of a tail: even in the logarithm of the share that is left.
 _CURVE_POINTS = 160
 _FIT_POINTS = 60
+# Of as large a ratio as the largest one, by the fitted tail: below it there is another tail behind that one.
+_CHANCE = 1e-3
 # exp of more than this leaves the floating-point range, and a logarithmic axis ends there.
 _LARGEST_LOG = 700.0
 # A tail of tokens whose probability rose or fell by more than this factor is worth counting.
@@ -88,6 +90,9 @@ class Survival:
 def _verdict(tail: DrawnTail, n: int) -> str:
     if tail.khat is None:
         return f"no tail index, {tail.reason}"
+    # By the fit so many of n ratios are as large as the largest one: one that is larger belongs to another tail.
+    if len(tail.fit_share) and n * tail.fit_share[-1] < _CHANCE:
+        return "the largest ratios lie beyond the fit, so k̂ is too small"
     return moments(tail.khat, n)
 
 
@@ -95,7 +100,8 @@ def moments(khat: float, n: int) -> str:
     """What can be estimated of n ratios with this tail index."""
     if khat >= (khat_limit(Moment.FIRST, n) or 0):
         return "even the mean is unreliable"
-    return "a mean, no variance" if khat >= (khat_limit(Moment.SECOND, n) or 0) else "a mean and a variance"
+    doubtful = khat >= (khat_limit(Moment.SECOND, n) or 0)
+    return "the mean is reliable, the variance is not" if doubtful else "mean and variance are reliable"
 
 
 def survival(

@@ -43,11 +43,12 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
     largest = f"{khat.max():.2f} in step {khat.idxmax()}"
     if len(high) < limits.step_share * steps:
         text = f"The tails are light: a tail index of {khat.median():.2f} in the median step, at most {largest}."
+        text += _loud(top, limits)
     elif len(heavy) < limits.step_share * steps:
         text = (
             f"The tail index is {limit:g} or more in {len(high)} of {steps} steps and reaches {largest}, but its "
-            f"weight is small. There the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ²: nothing "
-            "to truncate."
+            f"weight is small. There the top 1% of the tokens hold {percent(top[high.index].median())} of Σρ² (median)."
+            f"{_loud(top, limits) or ' Nothing to truncate.'}"
         )
     else:
         marks = summary.values.index.isin(heavy.index)
@@ -57,6 +58,18 @@ def answer(summary: StepSummary, limits: Limits = Limits(), setup: Setup = UNKNO
             f"{_with_age(where, summary) or _since(where)}. {setup.lighter(facts_of(summary, limits))}"
         )
     return text
+
+
+def _loud(top: "pd.Series[float]", limits: Limits) -> str:
+    """In which steps few tokens carry weight, where these are few; a sentence behind others, "" for none."""
+    loud = top[top >= limits.tail_share]
+    if not len(loud):
+        return ""
+    most, step = percent(loud.max()), loud.idxmax()
+    if len(loud) == 1:
+        return f" In step {step} alone the top 1% of the tokens hold {most} of Σρ²."
+    least = percent(limits.tail_share)
+    return f" In {len(loud)} steps the top 1% of the tokens hold {least} or more, {most} in step {step}."
 
 
 def rests_on(summary: StepSummary, limits: Limits = Limits()) -> str:

@@ -86,7 +86,8 @@ def _course(key: str, series: "pd.Series[float]", live: bool) -> str:
     if series.nunique() == 1:
         return "in every step"
     better = CATALOGUE[key].better
-    falls = better == "higher" or (better == "1" and 1 - series.min() > series.max() - 1)
+    wanted = float(better) if better.isdigit() else None  # else the worst is at one end
+    falls = better == "higher" if wanted is None else wanted - series.min() > series.max() - wanted
     place = int(series.argmin() if falls else series.argmax())
     worst = metric_value(key, float(series.iloc[place]))
     last = f", last {metric_value(key, float(series.iloc[-1]))}" if live else ""

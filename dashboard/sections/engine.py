@@ -276,9 +276,15 @@ def kind(subject: Subject) -> list[Piece]:
 
 
 def advice(subject: Subject, framework: str) -> tuple[Advice, ...]:
-    """What to set in a framework against what this is like."""
+    """What to set in a framework against what this is like; in the run's own, the settings that it comes from."""
     signs = like(subject)
-    return remedies(framework, signs.like if signs else Like.UNKNOWN)
+    known = remedies(framework, signs.like if signs else Like.UNKNOWN)
+    if framework != own_framework(subject) or not (found := blamed(subject)):
+        return known
+    removing = " ".join(dict.fromkeys(one.setting for one in found))
+    named = " and ".join(one.stated for one in found)
+    others = (one for one in known if one.purpose is not Purpose.ALIGN)
+    return Advice(Purpose.ALIGN, removing, f"the mismatch comes from {named}"), *others
 
 
 def own_remedy(subject: Subject) -> list[Piece]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.analysis.tokens.attribution import OWNED_SUMS, OWNERS, Attribution, shares
@@ -102,8 +103,11 @@ def told(found: Contributions, window: Window, step: int | None, of: Callable[[i
     if inside is found:
         return contributions_sentence(found, window.words)
     highest = contributions_sentence(inside, f"step {step}").partition(". ")[0].rstrip(".")
+    highest = highest.replace(f" of step {step}", "", 1)
+    largest = percent(float(found.frame["share"].iloc[0]))
     return (
-        f"Over {window.words} together no response stands out; in the step where this is highest one does: {highest}."
+        f"In step {step}, where it is highest, {highest[0].lower()}{highest[1:]}. Over {window.words} together none "
+        f"stands out: the largest makes {largest}."
     )
 
 

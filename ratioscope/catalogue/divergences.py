@@ -33,6 +33,7 @@ ENTRIES = (
         reading="Beyond ±3 in many steps: truncated support, a wrong denominator, selection, or an unseen tail.",
         remedy="Check the sampler's log-probs (temperature, top-p), then selection after sampling.",
         moment=Moment.FIRST,
+        better="0",
         comparable=False,
         undefined=Note(Kind.UNDEFINED, "the mean ratio has no standard error here"),
     ),

@@ -106,7 +106,7 @@ def test_what_is_left_out_is_counted_on_the_page(spoilt: Path) -> None:
     assert "3 are 0" in said
 
 
-def _summary(khat: list[float], top: float, n: int = 400) -> StepSummary:
+def _summary(khat: list[float], top: float | list[float], n: int = 400) -> StepSummary:
     """A summary of steps with these tail indices and a share of the top 1 %."""
     index = pd.RangeIndex(len(khat), name="step")
     summary = _halves(index)
@@ -128,7 +128,10 @@ def test_the_answer_tells_light_harmless_and_heavy_tails_apart() -> None:
     assert heavy_tails.answer(_summary([0.1] * 20, 0.01)).startswith("The tails are light: a tail index of 0.10")
     harmless = heavy_tails.answer(_summary([0.9] * 20, 0.01))
     assert harmless.startswith("The tail index is 0.7 or more in 20 of 20 steps and reaches 0.90 in step 0")
-    assert "nothing to truncate" in harmless
+    assert harmless.endswith("hold 1% of Σρ² (median). Nothing to truncate.")
+    tops = [0.01] * 18 + [0.2, 0.9]
+    beside = heavy_tails.answer(_summary([0.9] * 5 + [0.1] * 15, tops))
+    assert beside.endswith("In 2 steps the top 1% of the tokens hold 10% or more, 90% in step 19.")
     heavy = heavy_tails.answer(_summary([0.9] * 20, 0.5))
     assert heavy.startswith("The tails are heavy (tail index 0.7 or more) in 20 of 20 steps. ")
     assert "the top 1% of the tokens hold 50% of Σρ²" in heavy_tails.rests_on(_summary([0.9] * 20, 0.5))

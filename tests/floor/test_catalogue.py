@@ -31,7 +31,7 @@ def test_every_entry_is_complete(metric: Metric) -> None:
         assert text.strip() == text and text
     assert metric.definition.endswith(".") and metric.reading.endswith(".")
     assert not metric.remedy or metric.remedy.endswith(".")
-    assert metric.better in ("", "lower", "higher", "1")
+    assert metric.better in ("", "lower", "higher", "0", "1")
     assert metric.label and metric.colour in PALETTE
     assert not metric.share or metric.unit == ""
     assert not metric.sparse or metric.grain is Grain.STEP

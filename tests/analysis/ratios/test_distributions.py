@@ -94,7 +94,16 @@ def test_the_fit_starts_at_the_cut_off_and_follows_a_pareto_tail(tmp_path: Path)
         assert tail.fit_weight[-1] == pytest.approx(tail.weight[-1])
         observed = np.interp(np.log(tail.fit_weight[:20]), np.log(tail.weight), np.log(tail.share))
         assert np.log(tail.fit_share[:20]).tolist() == pytest.approx(observed.tolist(), abs=0.2)
-    assert both.answer.startswith("Both tails: a mean, no variance; ")
+    assert both.answer.startswith("Both tails: the mean is reliable, the variance is not; ")
+
+
+def test_a_few_ratios_behind_the_fitted_tail_are_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logs = rng.exponential(0.2, 40_000) * rng.choice([-1.0, 1.0], 40_000)
+    logs[:3] = 6.0  # by the fit one of a million ratios is 15
+    both = survival(open_run(write_run(tmp_path / "run", [plain_step(np.full(40_000, -40.0), -40 + logs)])), 0, 0)
+    assert both.upper.khat is not None and both.upper.khat < 0.7
+    assert both.answer.startswith("Upper tail: the largest ratios lie beyond the fit, so k̂ is too small. Lower tail")
 
 
 def test_levels_read_together_are_those_read_one_by_one(run: Run) -> None:
