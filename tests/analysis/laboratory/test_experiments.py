@@ -3,12 +3,13 @@
 import inspect
 import math
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ratioscope.analysis.laboratory import EXPERIMENTS
-from ratioscope.analysis.laboratory.experiment import Experiment
+from ratioscope.analysis.laboratory.experiment import Experiment, Values
 from ratioscope.analysis.laboratory.javascript import NotWritten, written
 from ratioscope.analysis.laboratory.tools import capped_exp, normals, show, uniforms
 from ratioscope.errors import RatioscopeError
@@ -16,6 +17,13 @@ from tests.analysis.laboratory.settings import settings
 from tests.making.loops import in_one_loop
 
 _COLOUR = re.compile(r"\\(blue|vermilion|violet|sky|amber|green|purple|grey)\{")
+
+
+@cache
+def computed(key: str) -> list[tuple[dict[str, float], Values]]:
+    """The settings at which an experiment is tried, and what it is there; tests do not change it."""
+    of = EXPERIMENTS[key]
+    return [(at, of.at(**at)) for at in settings(of)]
 
 
 @in_one_loop("of", EXPERIMENTS)
@@ -29,8 +37,7 @@ def test_what_is_drawn_is_computed(of: Experiment) -> None:
     marks = [mark for picture in of.pictures for mark in picture.marks]
     named = {key for mark in marks for key in (mark.x, mark.y, mark.other, mark.labels)}
     ends = {end for picture in of.pictures for axis in (picture.x, picture.y) for end in (axis.low, axis.high)}
-    for at in settings(of):
-        found = of.at(**at)
+    for at, found in computed(of.key):
         where = f"{of.key} at {at}"
         assert not (shown | named | {end for end in ends if isinstance(end, str)}) - {""} - found.keys(), where
         for key, value in found.items():
@@ -45,7 +52,7 @@ def test_what_is_drawn_is_computed(of: Experiment) -> None:
 @in_one_loop("of", EXPERIMENTS)
 def test_a_screen_is_read_once(of: Experiment) -> None:
     assert len(of.prose.split()) <= 75
-    said = [of.prose, of.question.because, *(str(of.at(**at)["says"]) for at in settings(of))]
+    said = [of.prose, of.question.because, *(str(found["says"]) for _, found in computed(of.key))]
     for text in said:
         for sentence in re.split(r"(?<=[.?!]) ", text):
             assert len(sentence.split()) <= 25, sentence

@@ -171,12 +171,11 @@ def _padded(tables: Tables) -> None:
     """Responses are filled up to a common length with a padding token, which is logged."""
     t = tables["tokens"]
     last = t[t["position"] == _length(t) - 1]
-    parts = [t]
-    for _, row in last.iterrows():
-        n = 7 - int(row["position"]) - 1
-        extra = pd.DataFrame([row] * n).assign(position=np.arange(int(row["position"]) + 1, 7), token_id=13)
-        parts.append(extra.assign(**{name: -0.001 * (1 + k) for k, name in enumerate((B, T, C, N, F))}))
-    tables["tokens"] = pd.concat(parts).astype(t.dtypes.to_dict()).sort_values(KEY).reset_index(drop=True)
+    extra = last.loc[last.index.repeat(6 - last["position"])]
+    later = extra["position"] + extra.groupby(["step", "seq_id"]).cumcount() + 1
+    filled = {name: -0.001 * (1 + k) for k, name in enumerate((B, T, C, N, F))}
+    extra = extra.assign(position=later, token_id=13, **filled)
+    tables["tokens"] = pd.concat([t, extra]).astype(t.dtypes.to_dict()).sort_values(KEY).reset_index(drop=True)
     tables["sequences"]["n_tokens"] = np.int32(7)
 
 

@@ -1,15 +1,16 @@
 """Wrong credit is named, by its baseline, its row or its turn; its near misses are not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from ratioscope import Manifest
 from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.linter import Finding, lint
-from ratioscope.analysis.runs.store import open_run
+from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter import credited
 from tests.analysis.linter.remarks import asked
@@ -26,8 +27,21 @@ def found(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> 
 
 
 def causes(folder: Path, fault: Callable[[credited.Batch], None], **how: Any) -> set[str]:
-    remarks = asked(open_run(credited.written(folder, fault, **how)), "credit")
-    return {remark.of_cause for remark in remarks if remark.severity}
+    return causes_in(open_run(credited.written(folder, fault, **how)))
+
+
+def causes_in(run: Run) -> set[str]:
+    return {remark.of_cause for remark in asked(run, "credit") if remark.severity}
+
+
+def without_a_kind_and_with_one(folder: Path, fault: Callable[[credited.Batch], None], seed: int = 0) -> Iterator[Run]:
+    """One log, whose manifest first names no parts of its algorithm and then the kind of its advantages."""
+    credited.written(folder, fault, seed=seed)
+    yield open_run(folder)
+    manifest = Manifest.read(folder)
+    manifest.algorithm = NAMED
+    manifest.write(folder)
+    yield open_run(folder)
 
 
 class Case(NamedTuple):
@@ -112,8 +126,7 @@ CONTROLS = {
 
 @in_one_loop("case", FAULTS)
 def test_a_fault_is_named_without_a_kind_and_with_one(tmp_path: Path, case: Case) -> None:
-    for label, algorithm in (("unstated", None), ("named", NAMED)):
-        run = open_run(credited.written(tmp_path / case.fault.__name__ / label, case.fault, algorithm=algorithm))
+    for run in without_a_kind_and_with_one(tmp_path / case.fault.__name__, case.fault):
         remarks = [remark for remark in asked(run, "credit", "advantages") if remark.severity]
         named = [remark for remark in remarks if remark.rule == "credit"]
         assert [remark.of_cause for remark in named] == [case.cause]
@@ -126,9 +139,8 @@ def test_a_fault_is_named_without_a_kind_and_with_one(tmp_path: Path, case: Case
 @in_one_loop("fault", CONTROLS)
 def test_a_near_miss_is_not_named(tmp_path: Path, fault: Callable[[credited.Batch], None]) -> None:
     for seed in range(2):
-        for label, algorithm in (("unstated", None), ("named", NAMED)):
-            folder = tmp_path / f"{fault.__name__} {seed} {label}"
-            assert causes(folder, fault, seed=seed, algorithm=algorithm) == set()
+        for run in without_a_kind_and_with_one(tmp_path / f"{fault.__name__} {seed}", fault, seed):
+            assert causes_in(run) == set()
 
 
 def test_a_baseline_is_a_fault_where_responses_of_a_group_are_compared(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A run that was stopped, however rudely, and resumed is the run that was never stopped."""
 
 import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,9 +81,13 @@ def test_a_run_may_be_stopped_after_every_update(whole: Path, tmp_path: Path) ->
     assert same_tables(folder, whole)
 
 
-def interrupt_after_eight(folder: Path) -> Path:
-    """Ctrl-C where nobody asks `should_stop`: two steps are on disk that the last checkpoint has still before it."""
-    stop = stop_after(8)
+@pytest.fixture(scope="module")
+def after_eight(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    """Ctrl-C where nobody asks `should_stop`: two steps are on disk that the last checkpoint has still before it.
+
+    Of this run the tests take copies.
+    """
+    folder, stop = tmp_path_factory.mktemp("interrupted") / "run", stop_after(8)
 
     def interrupt() -> bool:
         if stop():
@@ -95,8 +100,10 @@ def interrupt_after_eight(folder: Path) -> Path:
     return folder
 
 
-def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: Path, tmp_path: Path) -> None:
-    folder = interrupt_after_eight(tmp_path / "run")
+def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(
+    whole: Path, after_eight: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(after_eight, tmp_path / "run")
     assert Manifest.read(folder).status == "interrupted"
     assert go_on(folder) == "finished"
     assert same_tables(folder, whole)
@@ -104,9 +111,9 @@ def test_an_interrupt_in_the_middle_of_an_update_loses_nothing_but_time(whole: P
 
 @pytest.mark.parametrize("change", ["other weights", "another file"])
 def test_a_step_that_is_computed_again_differently_is_refused_and_the_run_left_as_it_was(
-    tmp_path: Path, change: str
+    after_eight: Path, tmp_path: Path, change: str
 ) -> None:
-    folder = interrupt_after_eight(tmp_path / "run")
+    folder = shutil.copytree(after_eight, tmp_path / "run")
     if change == "other weights":
         state = checkpoint.load_checkpoint(folder)
         assert state is not None
@@ -263,11 +270,16 @@ def test_a_finished_run_that_is_not_made_longer_has_nothing_left_to_do(whole: Pa
             configuration_to_resume(whole, overrides)
 
 
+@pytest.fixture(scope="module")
+def after_one(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
+    """A run that was stopped after its first update; tests that change it take a copy."""
+    return train(small("updates=3"), tmp_path_factory.mktemp("stopped") / "run", should_stop=stop_after(1)).folder
+
+
 @pytest.mark.parametrize("override", ["seed=3", "algorithm=reinforce", "optimiser.learning_rate=1", "updates"])
-def test_nothing_else_may_change(tmp_path: Path, override: str) -> None:
-    train(small("updates=2"), tmp_path / "run", should_stop=stop_after(1))
+def test_nothing_else_may_change(after_one: Path, override: str) -> None:
     with pytest.raises(RatioscopeError, match=r"only updates, pace|not of the form key=value"):
-        configuration_to_resume(tmp_path / "run", [override])
+        configuration_to_resume(after_one, [override])
 
 
 def test_a_run_from_before_wrong_answers_were_taught_keeps_its_start(tmp_path: Path) -> None:
@@ -293,9 +305,8 @@ def test_a_folder_that_holds_no_run_is_not_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a checkpoint"])
-def test_a_damaged_checkpoint_is_one_clear_sentence(tmp_path: Path, damage: bytes) -> None:
-    folder = tmp_path / "run"
-    train(small("updates=3"), folder, should_stop=stop_after(1))
+def test_a_damaged_checkpoint_is_one_clear_sentence(after_one: Path, tmp_path: Path, damage: bytes) -> None:
+    folder = shutil.copytree(after_one, tmp_path / "run")
     (folder / CHECKPOINT_NAME).write_bytes(damage)
     with pytest.raises(RatioscopeError, match=r"checkpoint.pt: cannot be read \(\w+\); delete it"):
         Trainer(configuration_to_resume(folder, []), folder, resume=True)
