@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
+from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -280,11 +281,20 @@ def run_table(
     )
 
 
+def _names(lines: Sequence[RunLine]) -> tuple[str, list[str]]:
+    """The folder that several runs share, and their names below it: a column cuts off the ends, which tell them
+    apart."""
+    names = [one_line(shown.run.run_id) for shown in lines]
+    levels = zip(*(name.split("/")[:-1] for name in names), strict=False)
+    below = "/".join(each[0] for each in takewhile(lambda each: len({*each}) == 1, levels)) if len(names) > 1 else ""
+    return below, [name.removeprefix(f"{below}/") if below else name for name in names]
+
+
 def _frame(lines: Sequence[RunLine]) -> pd.DataFrame:
     headlines = [shown.headline or Headline() for shown in lines]
     return pd.DataFrame(
         {
-            "Run": [one_line(shown.run.run_id) for shown in lines],
+            "Run": _names(lines)[1],
             "Open": ["Open"] * len(lines),
             "Status": [shown.status for shown in lines],
             "Severity": [[_label(Severity[shown.severity.upper()])] if shown.severity else [] for shown in lines],
@@ -340,14 +350,15 @@ def _label(severity: Severity) -> str:
 
 
 def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, Any]:
+    below, names = _names(lines)
     rewards = [value for shown in lines if shown.headline for value in shown.headline.reward]
     shares = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1  # then all lines have the same axis
     config = st.column_config
     return {
         # Not pinned: what is pinned is grey, as if it could not be used.
         "Run": config.TextColumn(
-            width=min(310, 30 + 6 * max(len(shown.run.run_id) for shown in lines)),
-            help="The run's folder, relative to the folders of this dashboard.",
+            width=min(310, 30 + 6 * max(map(len, names))),
+            help=f"The run's folder, relative to {escape(below) or 'the folders of this dashboard'}.",
         ),
         "Open": config.ButtonColumn("", width=52, type="tertiary", help="Opens the run's overview.", key=open_key),
         "Status": config.TextColumn(

@@ -15,7 +15,7 @@ from ratioscope import Manifest, RunRecorder
 from ratioscope.analysis.diagnosis import Severity
 from ratioscope.analysis.diagnosis.opened import Opened
 from ratioscope.analysis.diagnosis.rule import rule_words
-from ratioscope.analysis.runs.store import discover, open_run
+from ratioscope.analysis.runs.store import Listed, discover, open_run
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard import annotations
 from ratioscope.dashboard.annotations import (
@@ -25,7 +25,8 @@ from ratioscope.dashboard.annotations import (
     split_tags,
     write_annotation,
 )
-from ratioscope.dashboard.components.run_list import NOT_READ, RunLine
+from ratioscope.dashboard.components import run_list
+from ratioscope.dashboard.components.run_list import NOT_READ, RunLine, line
 from ratioscope.dashboard.formats import metric_label, metric_value
 from ratioscope.dashboard.roots import serve_from
 from ratioscope.dashboard.views import runs as page
@@ -135,6 +136,20 @@ def test_what_is_missing_is_missing_and_never_first(served: Path) -> None:
     assert pd.isna(shown["Started"]["empty"])
     assert not pd.isna(shown["Started"]["one"])
     assert pd.isna(shown["Tokens"]["torn"])
+
+
+@pytest.mark.parametrize(
+    ("runs", "below", "names"),
+    [
+        (["a/b/c", "a/b/d"], "a/b", ["c", "d"]),
+        (["a/b/c", "a/d"], "a", ["b/c", "d"]),
+        (["a", "a/b"], "", ["a", "a/b"]),
+        (["a/b"], "", ["a/b"]),
+    ],
+)
+def test_names_are_below_the_folder_that_runs_share(runs: list[str], below: str, names: list[str]) -> None:
+    lines = [line(Listed(name, Path(name), None, 0), None, None) for name in runs]
+    assert run_list._names(lines) == (below, names)
 
 
 @pytest.mark.parametrize(("order", "first"), [("newest", "rich"), ("name", "empty"), ("most steps", "one")])
