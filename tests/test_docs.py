@@ -149,12 +149,15 @@ def test_views_of_the_protocol_are_made_where_the_page_says() -> None:
     assert [view for view, path in views if f"view {view} as" not in (ROOT / path).read_text(encoding="utf-8")] == []
 
 
-def test_readme_counts_what_is_declared() -> None:
+def test_readme_and_guide_count_what_is_declared() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for n, of in ((len(CHECKS), "checks"), (len(RULES), "rules"), (len(CAUSES), "causes"), (len(MARKS), "signs")):
         assert re.search(rf"\b{n} {of}\b", text), f"{n} {of}"
     n_faults = sum(score.kind_of(case).endswith("faults") for case in score.CASES.values())
-    assert f"{n_faults} faults" in text
+    guide = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    assert f"{n_faults} faults" in text and f"{n_faults} faults" in guide
+    for n, of in ((len(RULES), "rules"), (len(CAUSES), "causes"), (len(MARKS), "signs")):
+        assert re.search(rf"\b{n} {of}\b", guide), f"{n} {of} of the guide"
 
 
 def test_readme_shows_what_diagnose_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -289,11 +289,21 @@ def _advice(evidence: RunEvidence, moved: Moved, fall: Fall) -> str:
         told = [*back, f"look first at what changed before: {moved.named(list(moved.first))}"]
         return f"{_told(told)} If taking that back does not prevent the fall, it was not the cause."
     if moved.meanwhile:
-        order = f"so that the order of the fall and of {moved.named(list(moved.meanwhile))} can be known"
-        return _told([*back, f"evaluate more often, {order}"])
+        named = moved.named(list(moved.meanwhile))
+        if _is_known_by_step(evidence, fall):
+            return _told([*back, f"look first at what changed at about the same time: {named}"])
+        return _told([*back, f"evaluate more often, so that the order of the fall and of {named} can be known"])
     if held := suspects_all_along(evidence):
         return f"{_told(back)} {remedy_of(evidence, held[0])}".strip()
+    if _is_known_by_step(evidence, fall):
+        when = f"between steps {fall.still_good} and {fall.found}"
+        return _told([*back, f"look for what changed {when} and is not logged: code, data, a restart"])
     return _told([*back, "evaluate more often, so that the fall can be dated"])
+
+
+def _is_known_by_step(evidence: RunEvidence, fall: Fall) -> bool:
+    """Whether what fell has a value in every step around the fall: no more evaluations would date it."""
+    return bool(evidence.values[fall.metric].loc[fall.still_good : fall.found].notna().all())
 
 
 def _small(text: str) -> str:

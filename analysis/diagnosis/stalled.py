@@ -9,6 +9,7 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.around import fall_seen
 from ratioscope.analysis.diagnosis.evidence import RunEvidence
 from ratioscope.analysis.diagnosis.rule import rule
+from ratioscope.analysis.engine.measured import clip_bounds
 from ratioscope.analysis.findings.cause import Family, cause, findings_of
 from ratioscope.analysis.findings.course import level_trend
 from ratioscope.analysis.findings.fall import finite_values, own_noise
@@ -177,6 +178,24 @@ def gradients_are_cut_short(evidence: RunEvidence) -> MarkReading | None:
     return MarkReading(times, clause, tuple(int(step) for step in cut.index), ("steps.grad_norm",))
 
 
+@mark(needs=(("clipped",),), limit=0.1)
+def narrow_clip_takes_much(evidence: RunEvidence) -> MarkReading | None:
+    """A clip of single tokens within 2 % of 1 stops many tokens, and the level does not rise; share, the median.
+
+    Bounds as narrow are meant for the ratios of whole responses.
+    """
+    bounds = clip_bounds(evidence.run, evidence.setup) if evidence.run else None
+    trend, share = level_trend(evidence.summary), float(evidence.values["clip_fraction"].median())
+    if bounds is None or evidence.setup.level != "token" or trend is None:
+        return None
+    widest = max(1 - bounds[0], bounds[1] - 1)
+    if widest > _NARROW or trend.clear == "rose":
+        return MarkReading(0.0, "")
+    clause = f"tokens are clipped from {number(widest)} beyond 1 on, {percent(share)} of them (median)"
+    return MarkReading(share, clause, (), ("clipped",))
+
+
+_NARROW = 0.02
 _NEARLY_ALL = 0.9
 _LEAST_GAIN = 0.1
 """Of a training reward whose evaluation is asked for as well."""
@@ -195,6 +214,12 @@ cause(
     requires=(gradients_are_cut_short,),
     do="Raise max_grad_norm above the usual gradient norm, so that it stops outliers alone.",
     reports=("verifiers #82",),
+)  # fmt: skip
+cause(
+    "clip_too_narrow", Family.STALL, "The clip is far narrower than is usual for tokens, and nothing is learned",
+    requires=(narrow_clip_takes_much,),
+    do="Widen the clip: for single tokens 0.2 is usual; bounds below 0.01 are meant for whole responses (GSPO).",
+    source="GSPO (arXiv 2507.18071), 5.1",
 )  # fmt: skip
 cause(
     "reward_without_evaluation", Family.STALL, "What the training reward pays for does not show in the evaluation",

@@ -59,6 +59,9 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     whole = whole.groupby(sample.response, sort=False).last().assign(n=np.bincount(sample.response), logp=logp)
     if np.isfinite(sample.sampled).any():  # what no sampler drew, an expert's answer say, may well be there twice
         whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
+    if evidence.log.has("rejected"):  # a branch that is in another one, say, and says why nothing learns from it
+        masked = evidence.frame("select step, seq_id from token group by all having bool_and(rejected <> '')")
+        whole = whole[~pd.MultiIndex.from_frame(whole[["step", "seq_id"]]).isin(pd.MultiIndex.from_frame(masked))]
     unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
     # Another prompt's equal answer has another probability.
     same = unlikely.assign(logp=unlikely["logp"].round(3)).groupby(_SAME)["step"].transform("size")

@@ -339,21 +339,28 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
             f"or coalesce(lead({column} = 0) {beside_it}, false))",
             values=True,
         )
-    return f"{_SINGLE} of {int(found['affected']):,} responses", None
+    given, rows = _not_sampled(evidence, column, fault)
+    return f"{_SINGLE} of {int(found['affected']):,} responses{given}", rows
 
 
-def _not_sampled(evidence: LogEvidence, column: str, fault: str, position: int) -> tuple[str, LeftOut | None]:
-    """What tells a token that nobody drew, and the rows: at one position it is the same nearly everywhere.
+def _not_sampled(
+    evidence: LogEvidence, column: str, fault: str, position: int | None = None
+) -> tuple[str, LeftOut | None]:
+    """What tells a token that nobody drew, and the rows: it is the same nearly each time.
 
-    The prompt gives the first one of all responses. Behind it other tokens were drawn at that position, too; values
-    that are lost would be theirs as well.
+    The prompt gives the first one of all responses. Behind it other tokens were drawn, too; values that are lost would
+    be theirs as well.
+
+    Args:
+        position: where all of them are; None: in several places.
     """
     if not evidence.log.has("token_id"):
         return "", None
+    there = "" if position is None else f"position = {position} and "
     of = evidence.frame(
         f"select token_id, count(*) filter ({ROW_FAULTS[fault]}) as n, count(*) filter ({column} = 0) as zeros, "
         f"count({column}) as known, count(*) filter ({column} < {HALF}) as doubted from examined "
-        f"where position = {position} and token_id is not null group by token_id order by n desc"
+        f"where {there}token_id is not null group by token_id order by n desc"
     )
     if not len(of) or of["n"].iloc[0] <= _ONE_TOKEN * of["n"].sum():
         return "", None
@@ -365,9 +372,10 @@ def _not_sampled(evidence: LogEvidence, column: str, fault: str, position: int) 
     token, n, others = int(of["token_id"].iloc[0]), of["n"].iloc[0], of["doubted"].iloc[1:].sum()
     if column != "logp_behavior" or min(n, others) < _FEWEST_FORCED:
         return "", None
-    return f", token id {token} each time: it was forced there, by a budget or a grammar, and not drawn", LeftOut(
-        f"token id {token} where it was forced at position {position}",
-        f"position = {position} and token_id = {token} and {column} = 0",
+    by = "forced there, by a budget or a grammar" if there else "put there, by a template or a tool"
+    at = f"forced at position {position}" if there else "put there"
+    return f", token id {token} each time: it was {by}, and not drawn", LeftOut(
+        f"token id {token} where it was {at}", f"{there}token_id = {token} and {column} = 0"
     )
 
 

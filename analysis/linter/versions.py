@@ -73,11 +73,14 @@ def _unlabelled(evidence: LogEvidence) -> list[Finding]:
     if not 0 < share < 1 or share < _FEW_UNLABELLED:
         return []
     steps = steps_with(evidence.by_step["n_unlabelled"])
+    of = evidence.by_step.loc[[*steps]]
+    # A run begins with data that none of its versions sampled; that some of a step have none is the writer's fault.
+    at_first = steps == evidence.all_steps[: len(steps)] and bool((of["n_unlabelled"] == of["n_rows"]).all())
     return [
         Finding(
             f"behavior_version is missing in {percent(share)} of the tokens, {evidence.in_steps(steps)}: their age is "
             "unknown, not 0.",
-            Severity.WARNING if share > _MANY_UNLABELLED else Severity.NOTICE,
+            Severity.WARNING if share > _MANY_UNLABELLED and not at_first else Severity.NOTICE,
             "Log the version with each token when it is sampled; ages and the engine's part leave these tokens out.",
             (estimated("share of the tokens", share),),
             steps,

@@ -29,7 +29,9 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def fallen(steps: dict[str, Series] | None = None, accuracy: Series | None = None, **series: Any) -> RunEvidence:
+def fallen(
+    steps: dict[str, Series] | None = None, accuracy: Series | None = None, every: int = 5, **series: Any
+) -> RunEvidence:
     """Evaluation accuracy rises to step 30 and has fallen at step 45; metrics are noise of 2 % but for some."""
     rng = np.random.default_rng(0)
     x = np.arange(STEPS)
@@ -38,7 +40,7 @@ def fallen(steps: dict[str, Series] | None = None, accuracy: Series | None = Non
         values[key] = value * (1 + 0.02 * rng.standard_normal(STEPS)) if np.ndim(value) == 0 and value else value
     if accuracy is None:
         accuracy = np.interp(x, [0, BEST, BEST + 5, FALL, STEPS], [0.3, 0.7, 0.68, 0.2, 0.2])
-    values["eval_accuracy"] = np.where(x % 5 == 0, accuracy, np.nan)
+    values["eval_accuracy"] = np.where(x % every == 0, accuracy, np.nan)
     table = pd.DataFrame(steps or {}, index=values.index)
     return RunEvidence(StepSummary(values, values - 0.02, values + 0.02, {}, pd.DataFrame(), table))
 
@@ -62,6 +64,10 @@ def test_nothing_is_named_where_nothing_changed() -> None:
     fall = fall_in(fallen())
     assert fall.unexplained and fall.why.startswith("No early warning in update drift, staleness"), fall.why
     assert fall.do.endswith("evaluate more often, so that the fall can be dated.")
+    each_step = fallen(every=1)
+    fall = fall_in(each_step)
+    assert "evaluate more often" not in fall.do
+    assert fall.do.endswith("and is not logged: code, data, a restart.")
 
 
 # By cause: what is made so between the best level and the fall, and the same all along.

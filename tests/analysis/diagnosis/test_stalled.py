@@ -68,6 +68,31 @@ def test_gradients_that_are_all_cut_short_are_named_where_nothing_is_learned(
 
 
 @pytest.mark.parametrize(
+    ("bound", "level", "learns", "named"),
+    [
+        (0.003, "token", False, True),
+        (0.003, "token", True, False),
+        (0.003, "sequence", False, False),  # what such bounds are for
+        (0.2, "token", False, False),
+    ],
+)
+def test_a_clip_that_is_far_too_narrow_is_named_where_nothing_is_learned(
+    bound: float, level: str, learns: bool, named: bool, tmp_path: Path
+) -> None:
+    log = simulate(Shape(43, steps=16, groups=4, responses=4, lag=1, drift=0.05))
+    beyond = np.resize([False, False, True, False], len(log.tokens["step"]))
+    log.tokens["clipped"], log.tokens["clip_side"] = beyond, beyond.astype(np.int8)
+    parts = {"gate": "one_side", "level": level, "weight": "ratio", "filter": "none"}
+    log.manifest["algorithm"] |= {"parts": parts, "parameters": {"epsilon_low": bound, "epsilon_high": bound}}
+    log.steps["eval_accuracy"] = np.linspace(0.3, 0.8, 16) if learns else np.resize([0.5, 0.52, 0.48], 16)
+    run = open_run(write(log, tmp_path / "run", "all"))
+    said = [each for each in diagnose(summarise(run), run) if each.rule == "not_learning"]
+    assert [each.of_cause for each in said] == ["clip_too_narrow"] * named
+    if named:
+        assert "tokens are clipped from 0.003 beyond 1 on, 25% of them (median)" in said[0].sentence
+
+
+@pytest.mark.parametrize(
     ("alone", "known_from", "says"),
     [(True, 0, "the reward of terminal rose from 0.4"), (False, 0, "1 of 2 signs"), (True, 8, "1 of 1 sign")],
 )
