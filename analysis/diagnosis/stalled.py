@@ -196,6 +196,7 @@ def narrow_clip_takes_much(evidence: RunEvidence) -> MarkReading | None:
 
 
 _NARROW = 0.02
+"""Of the ratio; a tenth of what is usual for tokens."""
 _NEARLY_ALL = 0.9
 _LEAST_GAIN = 0.1
 """Of a training reward whose evaluation is asked for as well."""

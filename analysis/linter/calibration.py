@@ -6,7 +6,6 @@ the entropy of the current policy is the mean of its -log p over its own tokens:
 """
 
 import numpy as np
-import pandas as pd
 
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.numbers import number, percent
@@ -15,7 +14,7 @@ from ratioscope.analysis.linter.alignment import FEW, MANY, shifted
 from ratioscope.analysis.linter.check import RATIO, STATES, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.own_token import own_token
-from ratioscope.analysis.linter.responses import repeated
+from ratioscope.analysis.linter.responses import of_another_branch, repeated
 from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.linter.signatures import truncated_support
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -105,34 +104,8 @@ def _complete(evidence: LogEvidence) -> np.ndarray[tuple[int], np.dtype[np.bool_
     counted = evidence.steps.set_index("step")[[*schema.DROPPED]].fillna(0).sum(axis=1)
     partly = {*counted.index[counted > 0], *responses["step"][responses["dropped"].notna()]}
     rows = sample.rows
-    once = ~_of_another_branch(evidence)
+    once = ~of_another_branch(evidence)
     return rows["invalid"].isna().to_numpy() & ~rows["step"].isin(partly).to_numpy() & sample.follows_all & once
-
-
-def _of_another_branch(evidence: LogEvidence) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The rows that a branch of a tree has in common with another one, where they were drawn once, (n_rows,).
-
-    They are rejected for a reason of their own, that of the first tokens of responses which are learned from later on.
-    """
-    rows = evidence.sample.rows
-    if not evidence.log.has("rejected"):
-        return np.zeros(len(rows), dtype=np.bool_)
-    shared = evidence.frame(
-        """
-        with of as (
-            select step, seq_id, rejected, count(*) as n, max(position) as last from token
-            where rejected <> '' group by all
-        ),
-        whole as (select step, seq_id, count(*) as n from token group by all),
-        reason as (
-            select rejected from of join whole using (step, seq_id) group by rejected
-            having bool_and(of.last + 1 = of.n) and bool_or(of.n < whole.n)
-        )
-        select step, seq_id, position from token where rejected in (select rejected from reason)
-        """
-    )
-    keys = ["step", "seq_id", "position"]
-    return np.asarray(pd.MultiIndex.from_frame(rows[keys]).isin(pd.MultiIndex.from_frame(shared[keys])))
 
 
 @check(order=220, needs=(("entropy",), *RATIO))

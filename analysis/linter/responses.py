@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, not_checked, passed
 from ratioscope.analysis.findings.logged import GROUP
@@ -10,7 +11,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.decoding import GREEDY, servers_draw_the_same
 from ratioscope.analysis.linter.evidence import ROW_FAULTS, LogEvidence, first_of, steps_with
-from ratioscope.analysis.linter.sample import COLUMNS
+from ratioscope.analysis.linter.sample import COLUMNS, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.verdict import ranges
 from ratioscope.analysis.runs.left_out import LeftOut
@@ -51,24 +52,22 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     if other:
         return not_checked(f"Probabilities are not those of the tokens: {', '.join(other)}.")
     token = rows["token_id"].to_numpy(dtype=np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    sums = {name: pd.Series(sample.column(name)).groupby(sample.response).sum(min_count=1) for name in COLUMNS}
     # Whichever column is right, it is no likelier than this; NaN is a column that is not logged.
-    logp = pd.concat(sums, axis=1).max(axis=1)
+    shared = of_another_branch(evidence)
+    logp = _of_responses(sample, np.zeros(len(rows), dtype=np.bool_))
+    own = _of_responses(sample, shared) if shared.any() else logp
     keys = rows[["step", "seq_id", "group_id"]]
     whole = keys.assign(path=sample.path + token)
-    whole = whole.groupby(sample.response, sort=False).last().assign(n=np.bincount(sample.response), logp=logp)
+    whole = whole.groupby(sample.response, sort=False).last().assign(n=np.bincount(sample.response), logp=logp, own=own)
     if np.isfinite(sample.sampled).any():  # what no sampler drew, an expert's answer say, may well be there twice
         whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
-    if evidence.log.has("rejected"):  # a branch that is in another one, say, and says why nothing learns from it
-        masked = evidence.frame("select step, seq_id from token group by all having bool_and(rejected <> '')")
-        whole = whole[~pd.MultiIndex.from_frame(whole[["step", "seq_id"]]).isin(pd.MultiIndex.from_frame(masked))]
-    unlikely = whole[(whole["logp"] < np.log(UNLIKELY)) & np.isfinite(whole["logp"])]
+    unlikely = whole[(whole["own"] < np.log(UNLIKELY)) & np.isfinite(whole["own"]) & np.isfinite(whole["logp"])]
     # Another prompt's equal answer has another probability.
     same = unlikely.assign(logp=unlikely["logp"].round(3)).groupby(_SAME)["step"].transform("size")
     # Without groups all responses of a step may answer one prompt.
     alike = ["step", "group_id"] if evidence.log.has_groups else ["step"]
     others = whole.groupby(alike)["n"].transform("size")[unlikely.index] - 1
-    copies, chance = float((same - 1).sum()) / 2, float((np.exp(unlikely["logp"]) * others).sum()) / 2
+    copies, chance = float((same - 1).sum()) / 2, float((np.exp(unlikely["own"]) * others).sum()) / 2
     numbers = (
         estimated("pairs of equal unlikely responses", copies),
         estimated("at most as many by chance", chance),
@@ -92,6 +91,38 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
             wrong_rows=_copies(evidence, found[found.assign(logp=found["logp"].round(3)).duplicated(_SAME)]),
         )
     ]
+
+
+def _of_responses(sample: Sample, without: NDArray[np.bool_]) -> "pd.Series[float]":
+    """The log-probability of each response without some rows, by the column that gives it the largest."""
+    kept = (pd.Series(np.where(without, np.nan, sample.column(name))) for name in COLUMNS)
+    return pd.concat([each.groupby(sample.response).sum(min_count=1) for each in kept], axis=1).max(axis=1)
+
+
+def of_another_branch(evidence: LogEvidence) -> NDArray[np.bool_]:
+    """The rows that a branch of a tree has in common with another one, where they were drawn once, (n_rows,).
+
+    They are rejected for a reason of their own, that of the first tokens of responses which are learned from later on.
+    """
+    rows = evidence.sample.rows
+    if not evidence.log.has("rejected"):
+        return np.zeros(len(rows), dtype=np.bool_)
+    shared = evidence.frame(
+        """
+        with of as (
+            select step, seq_id, rejected, count(*) as n, max(position) as last from token
+            where rejected <> '' group by all
+        ),
+        whole as (select step, seq_id, count(*) as n from token group by all),
+        reason as (
+            select rejected from of join whole using (step, seq_id) group by rejected
+            having bool_and(of.last + 1 = of.n) and bool_or(of.n < whole.n) and avg(of.n) >= 4
+        )
+        select step, seq_id, position from token where rejected in (select rejected from reason)
+        """
+    )
+    keys = ["step", "seq_id", "position"]
+    return np.asarray(pd.MultiIndex.from_frame(rows[keys]).isin(pd.MultiIndex.from_frame(shared[keys])))
 
 
 def _copies(evidence: LogEvidence, copies: pd.DataFrame) -> LeftOut | None:

@@ -290,3 +290,13 @@ def test_the_rest_keeps_what_it_is_asked_for_again(tmp_path: Path) -> None:
     assert len(read_sequence(rest, 3, int(wrong["seq_id"])).tokens) == wrong["n_tokens"]  # for who looks at it
     found = lint(rest, limits=Limits())
     assert {each.wrong_rows for each in found if each.wrong_rows} == {*rest.left_out}
+
+
+@pytest.mark.parametrize(("own", "named"), [(40, True), (1, False)])
+def test_branches_of_a_tree_are_copies_by_what_is_their_own(tmp_path: Path, own: int, named: bool) -> None:
+    """The second one masks what it shares with the first one: the last tokens alone may be equal by chance."""
+    log, copies = logged_by_two_ranks()
+    rejected = copies & (log.tokens["position"] < log.lengths()[log.row] - own)
+    log.tokens["rejected"] = np.array([None, "shared prefix"], dtype=object)[rejected.astype(int)]
+    found = {each.rule for each in lint(open_run(write(log, tmp_path / "run", "all"))) if each.severity}
+    assert ("repeated" in found) is named
