@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, Cause, DriftLevel, Facts
-from ratioscope.analysis.findings.numbers import capital, number, percent
+from ratioscope.analysis.findings.numbers import capital, percent
 from ratioscope.analysis.runs.left_out import LeftOut
 
 _PATH = "the path from the sampler to the new policy"
@@ -88,7 +88,7 @@ def largest_part(facts: Facts) -> str:
     if len(path.parts) == 1:
         return f"The only part of {_PATH} that can be measured is {words} ({tv_text(largest.value)})"
     if all(part.value <= 1 for part in path.parts):
-        numbers = f" ({number(largest.value)} of {number(path.total)})"
+        numbers = f" ({tv_text(largest.value)} of {path.total:.2g})"
     verb = "make up" if largest.cause is Cause.ENGINE_OR_AGE else "makes up"
     return f"{capital(words)} {verb} {largest.share:.0%} of {_PATH}{numbers}"
 
