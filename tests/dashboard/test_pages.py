@@ -141,7 +141,9 @@ def test_tiles_show_the_median_of_the_chosen_steps_and_the_worst(look_at: LookAt
         if len(known) > 1:
             _assert_shows(tile.value, float(known.median()), math.nan)
             if known.nunique() > 1:
-                place = known.argmin() if CATALOGUE[key].better == "higher" else known.argmax()
+                better = CATALOGUE[key].better
+                far = (known - float(better)).abs() if better.isdigit() else -known if better == "higher" else known
+                place = far.argmax()
                 assert f"(step {known.index[place]})" in beside
         elif len(known):
             step = known.index[0]
