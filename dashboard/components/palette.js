@@ -68,6 +68,9 @@ class Palette {
     this.keys.close()
     this.input.value = ""
     this.waits = true
+    // What was answered elsewhere is of another run, of other steps, or pins what was pinned there.
+    if (this.asked !== location.href) Object.assign(this, { rest: [], run: "", last: -1, unlisted: 0 })
+    this.asked = location.href
     this.dialog.showModal()
     this.filter()
     this.ask()

@@ -99,6 +99,25 @@ def test_the_palette_goes_to_steps_metrics_and_runs_by_keyboard(open_page: OpenP
     expect(dialog).to_have_count(0)
 
 
+def test_the_palette_offers_nothing_of_the_address_it_was_asked_at_before(open_page: OpenPage) -> None:
+    page = open_page("/drift?run=grpo")
+    settled(page, "Drift")
+    expect(page.locator(".go[data-listens]")).to_have_count(1)
+    page.keyboard.press("Control+k")
+    runs = page.get_by_role("dialog", name="Go to").get_by_role("group", name="Runs")
+    expect(runs).to_be_visible()
+    page.keyboard.press("Escape")
+    at_once = page.locator(".go").evaluate(
+        """dialog => {
+            history.pushState({}, "", "?run=reinforce")
+            document.dispatchEvent(new Event("ratioscope-palette"))
+            return [...dialog.querySelectorAll("[role=group]")].map(each => each.ariaLabel)
+        }"""
+    )
+    assert at_once == ["Pages"]
+    expect(runs).to_be_visible()
+
+
 def test_the_palette_can_be_read_in_the_dark(open_page: OpenPage) -> None:
     page = open_page("/drift?run=grpo", "dark")
     settled(page, "Drift")
