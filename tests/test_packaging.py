@@ -68,7 +68,7 @@ def test_a_source_distribution_holds_the_sources_and_nothing_that_work_leaves_be
     }
     assert not [name for name in names if "__pycache__" in name or "_cache/" in name]
     assert {name.split("/")[1] for name in names if name.startswith("sample_runs/")} == set(SHIPPED)
-    assert built.source.stat().st_size < 5_600_000  # two starts of the built-in model are a third of it
+    assert built.source.stat().st_size < 5_500_000  # two starts of the built-in model are a third of it
     assert built.wheel.stat().st_size < 5_000_000
 
 
