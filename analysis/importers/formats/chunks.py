@@ -28,6 +28,10 @@ _SIZES, _SIZES_AND_CHECKSUM = struct.Struct("<II"), struct.Struct("<III")
 _LARGEST_FRAME = 64 << 20
 _LARGEST_RECORD = 1 << 30
 
+NULL = -1e308
+"""Beyond what a float32 can be."""
+_NULL = repr(NULL).encode()
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -36,6 +40,9 @@ class Chunks:
     folder: Path
     arrays: tuple[str, ...] = ()
     """Of its records, see `lines.read`."""
+    numbers_alone: bool = False
+    """Whether a null in a list is read as the number NULL, so that it is an array, too; of records of whose texts none
+    is wanted."""
 
     @cached_property
     def index(self) -> Path:
@@ -56,6 +63,8 @@ class Chunks:
         if not all(isinstance(place, int) and not isinstance(place, bool) and place >= 0 for place in (chunk, offset)):
             raise BadLine(f"chunk {chunk!r:.20} and offset {offset!r:.20} are no place in {self.folder}")
         line = self._line(chunk, offset)
+        if self.numbers_alone:
+            line = line.replace(b"[null", b"[" + _NULL).replace(b",null", b"," + _NULL)
         try:
             found = self._parse(line) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.formats.chunks import Chunks
+from ratioscope.analysis.importers.formats.chunks import NULL, Chunks
 from ratioscope.analysis.importers.formats.prime_rl_settings import manifest, resolved_settings, scalars, whole, window
 from ratioscope.analysis.importers.formats.traces import (
     DECIMALS,
@@ -39,6 +39,7 @@ EPISODES = ("kind", "chunk", "offset", "trace_ids", "arrival")
 _Row = Mapping[str, Any]
 _VERSION = 1
 _BY_TOKEN = ("advantages", "trainer_logprobs", "entropies", "is_masked")
+_LISTS = tuple(f"branches[*].{name}" for name in _BY_TOKEN if name != "is_masked")  # which holds truth values
 # The orchestrator ships step S when the weights of S - 2 are applied, so the trainer is done with S - 3 in any case.
 _AHEAD = 3
 
@@ -59,7 +60,7 @@ class Layout:
         """By producer."""
         found = sorted((self.traces / "annotations").glob("*.index.jsonl"))
         names = [path.name.removesuffix(".index.jsonl") for path in found]
-        return {name: Chunks(self.traces / "annotations" / name) for name in names}
+        return {name: Chunks(self.traces / "annotations" / name, _LISTS, numbers_alone=True) for name in names}
 
 
 def layout(path: Path) -> Layout | None:
@@ -431,14 +432,16 @@ def annotated(trace: Mapping[str, Any], notes: Iterable[Mapping[str, Any]]) -> d
             if place is None or not 0 <= place < len(paths):
                 raise BadLine(f"an annotation of branch {branch.get('index')!r:.20} of {len(paths)}")
             for name in _BY_TOKEN:
-                if branch.get(name):
-                    _spread(nodes, paths[place], name, branch[name])
+                values = branch.get(name)
+                if values is not None and len(values):
+                    _spread(nodes, paths[place], name, values)
     return {**trace, "nodes": nodes}
 
 
-def _spread(nodes: list[dict[str, Any]], path: Sequence[int], name: str, values: Sequence[float | None]) -> None:
+def _spread(nodes: list[dict[str, Any]], path: Sequence[int], name: str, values: Any) -> None:
     """Give each message of a branch its part. A trainer with a limit of length cuts the last ones."""
-    given = np.array(values, dtype=np.float32)
+    given = np.array(values, dtype=np.float64)
+    given[given == NULL] = np.nan
     begin = 0
     for place in path:
         mask = list_of(nodes[place], "mask", np.bool_)

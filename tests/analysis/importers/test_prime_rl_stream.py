@@ -13,7 +13,7 @@ from ratioscope.analysis.importers import ImportProblem, Reading, Step
 from ratioscope.analysis.importers.detect import detect
 from ratioscope.analysis.importers.formats import IMPORTERS, prime_rl
 from ratioscope.analysis.importers.formats.chunks import Chunks
-from ratioscope.analysis.importers.formats.prime_rl_stream import annotated
+from ratioscope.analysis.importers.formats.prime_rl_stream import Layout, annotated
 from ratioscope.analysis.importers.formats.traces import told
 from ratioscope.analysis.importers.source import BadLine
 from ratioscope.analysis.importers.writing import Options, import_run
@@ -242,6 +242,22 @@ def test_an_annotation_tells_what_it_covers_and_nothing_else() -> None:
     assert tokens_of(annotated(trace(2), notes))["advantage"].tolist() == [1.0, 1.0]
     two = tokens_of(annotated(trace(2), [*notes, note(advantages=[0.0] * 3 + [2.0, 2.0])]))
     assert two["advantage"].tolist() == [2.0, 2.0] and "entropy" not in two
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_an_annotation_is_read_with_the_nulls_of_its_lists(tmp_path: Path, separators: tuple[str, str]) -> None:
+    written = note(advantages=[None, None, None, 1.0, 1.0], trainer_logprobs=[None, None, None, -0.9, None])
+    written["branches"][0] |= {"entropies": None, "is_masked": [None, None, None, False, True]}
+    traces = tmp_path / "traces"
+    (traces / "annotations" / "trainer").mkdir(parents=True)
+    (traces / "annotations" / "trainer.index.jsonl").touch()
+    text = json.dumps(written, separators=separators) + "\n"
+    (traces / "annotations" / "trainer" / "00000.jsonl").write_text(text)
+    read_back = Layout(tmp_path, traces).annotations["trainer"].record(0, 0)
+    told_of = [tokens_of(annotated(trace(2), [one])) for one in (written, read_back)]
+    for name in ("advantage", "logp_current", "clipped", "gate"):
+        assert str(list(told_of[0][name])) == str(list(told_of[1][name]))
+    assert "entropy" not in told_of[1] and np.isnan(told_of[1]["logp_current"][1])
 
 
 TRACES = Path("monitors/file/traces")
