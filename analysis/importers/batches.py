@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import lines, plain, sqlite_rows
 from ratioscope.analysis.importers.mapping_file import ROW, TableMap
-from ratioscope.analysis.importers.plain import Record, at_path, spread
+from ratioscope.analysis.importers.plain import Record, at_path, at_paths, spread
 from ratioscope.analysis.importers.source import FIRST_LINE, BadLine, Reading, StepStart
 from ratioscope.analysis.importers.sums import ColumnSum, WholeText, is_list, names_in, summed
 from ratioscope.errors import RatioscopeError, first_line, unknown
@@ -189,13 +189,15 @@ def _of_rows(
     numbers: list[int] = []
     values = 0
     entered = {root for name in names for root in _roots(name)} - {*names}
+    whole = [name for name in names if isinstance(name, WholeText)]
+    beside = [name for name in names if name not in (*whole, ROW)]
     for number, record in found:
         if texts := {name: parsed(record[name]) for name in entered & record.keys() if isinstance(record[name], str)}:
             record = {**record, **texts}
-        row = {name: _numbers(at_path(record, name)) for name in names if name != ROW}
-        if ROW in names:
-            row[ROW] = f"{file}:{number}"
+        row: dict[str, Any] = {ROW: f"{file}:{number}"} if ROW in names else {}
+        row |= {name: at_path(record, name) for name in whole}
         try:
+            row |= {name: _numbers(value) for name, value in at_paths(record, beside).items()}
             new: list[dict[str, Any]] = list(_responses(row)) if several else [row]
         except BadLine as error:
             reading.bad(file, str(error), number)
@@ -249,12 +251,15 @@ def _converted(
     try:
         yield {name: _column([row[name] for row in rows]) for name in names}, numbers
         return
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     shapes: dict[str, str] = {}
     fitting = []
     for row, number in zip(rows, numbers, strict=True):
         said = {name: shape_of(row[name]) for name in names if row[name] is not None}
+        if beyond := [name for name in said if _is_beyond(row[name])]:
+            reading.bad(file, f"{beyond[0]} has a number beyond 64 bits", number)
+            continue
         wrong = next((name for name, shape in said.items() if shapes.setdefault(name, shape) != shape), None)
         if wrong is None:
             fitting.append((row, number))
@@ -263,17 +268,23 @@ def _converted(
     for name in names if fitting else ():
         try:
             _column([row[name] for row, _ in fitting])
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             what = f"{name} holds values that do not go together ({first_line(error, 120)})"
             reading.bad(file, what, fitting[0][1])
             return
     yield {name: _column([row[name] for row, _ in fitting]) for name in names}, [number for _, number in fitting]
 
 
+def _is_beyond(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_beyond, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
 def shape_of(value: Any) -> str:
     """What a value of JSON is, in words: "a list of numbers" is "a list"."""
     if isinstance(value, np.ndarray):
-        return "a list"
+        return "a list of truth values" if value.dtype.kind == "b" else "a list"
     if isinstance(value, list):
         inner = sorted({shape_of(each) for each in value if each is not None})
         return "a list" if inner in ([], ["a number"]) else f"a list of {' and '.join(inner)}"
@@ -290,6 +301,8 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
     parts = [np.zeros(0) if value is None else value for value in values]
     filled = [part for part in parts if len(part)]
+    if len({part.dtype.kind == "b" for part in filled}) > 1:  # numpy would make numbers of true
+        raise TypeError("truth values and numbers")
     flat = np.concatenate(filled) if filled else np.zeros(0)
     offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
     absent = pa.array([value is None for value in values])

@@ -10,6 +10,7 @@ from shlex import quote
 from ratioscope.analysis.importers.formats import IMPORTERS
 from ratioscope.analysis.importers.recognised import Lacking, lacking_framework
 from ratioscope.analysis.importers.source import Description, Importer, ImportProblem, Reading, Step
+from ratioscope.analysis.importers.values import config
 from ratioscope.errors import RatioscopeError, first_line, unknown
 from ratioscope.run_format.manifest import MANIFEST_NAME
 
@@ -53,11 +54,16 @@ def detect(path: Path, name: str = "") -> list[FoundSource]:
     """
     if name and name not in (names := [importer.name for importer in IMPORTERS]):
         raise unknown("a format", name, names)
-    if (path / MANIFEST_NAME).is_file():
+    if _is_run(path):
         return []
     asked = [importer for importer in IMPORTERS if name in ("", importer.name)]
     described = [(importer, _described(importer, path)) for importer in asked]
     return [FoundSource(importer, description, path) for importer, description in described if description is not None]
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether it is a run of ours: others, prime-rl among them, write a file of that name, too."""
+    return isinstance(config(folder / MANIFEST_NAME).get("schema_version"), str)
 
 
 def _described(importer: Importer, path: Path) -> Description | None:
@@ -75,7 +81,7 @@ def search(path: Path, name: str = "") -> Iterator[FoundSource]:
 def _search(path: Path, name: str, depth: int, left: list[int]) -> Iterator[FoundSource]:
     found = detect(path, name)
     yield from found
-    if found or depth == 0 or (path / MANIFEST_NAME).is_file():
+    if found or depth == 0 or _is_run(path):
         return
     for place in _below(path):
         if left[0] == 0:
@@ -102,7 +108,7 @@ def the_source(path: Path, name: str = "") -> FoundSource:
     """
     if not path.exists():
         raise RatioscopeError(f"{path}: there is no such file or folder.")
-    if (path / MANIFEST_NAME).is_file():
+    if _is_run(path):
         raise RatioscopeError(f"{path}: this is a run of ratioscope already; ratioscope dashboard {path} opens it.")
     found = list(search(path, name))
     if len(found) == 1:

@@ -88,7 +88,9 @@ def read(
                 reading.problems.append(f"{path}: is empty, so that what it was for is missing.")
     except OSError as error:
         if not (reading.growing and path.suffix in COMPRESSED):  # it may be packed at this moment
-            reading.bad(path, f"cannot be read ({error.strerror or error})")
+            is_cut = path.suffix in COMPRESSED and "Truncated" in str(error)
+            why = "its compressed stream is cut; copy the file again" if is_cut else error.strerror or error
+            reading.bad(path, f"cannot be read ({why})")
 
 
 def of_steps(path: Path, reading: Reading, key: str = "step") -> Iterator[tuple[int, dict[str, Any]]]:

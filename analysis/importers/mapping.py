@@ -1,19 +1,22 @@
 """Any tables, JSON or databases as a source, by a mapping file that says what is what."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ratioscope.analysis.importers import unpadded
-from ratioscope.analysis.importers.batches import NotYetError, leads_somewhere
+from ratioscope.analysis.importers.batches import NotYetError, column_batches, leads_somewhere
 from ratioscope.analysis.importers.contents import columns_in
 from ratioscope.analysis.importers.mapping_file import IDS, ROW, MappingFile, TableMap, TokensMap, read_mapping
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Step
-from ratioscope.analysis.importers.sums import names_in, whole_number
+from ratioscope.analysis.importers.sums import is_list, names_in, whole_number
 from ratioscope.analysis.importers.tables import RowRange, files_of, rows_by_step
 from ratioscope.errors import RatioscopeError, unknown
 from ratioscope.run_format import schema
@@ -55,11 +58,11 @@ def describe(path: Path, mapping: MappingFile) -> Description:
             raise RatioscopeError(f"{mapping.file}, [{name}]: {error}") from None
         if not files:
             raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
-        there = columns_in(files[0], table.table)
+        file, there = _columns_of(files, table)
         wanted = [(ours, each) for ours, theirs in _asked(table).items() for each in names_in(theirs)]
         for ours, theirs in wanted:
             if theirs != ROW and not leads_somewhere(theirs, there):
-                said = unknown(f"a column of {files[0].name}", theirs, there)
+                said = unknown(f"a column of {file.name}", theirs, there)
                 raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {said}")
     return Description(
         framework=str(mapping.run.get("framework", "")),
@@ -70,6 +73,22 @@ def describe(path: Path, mapping: MappingFile) -> Description:
         assumed=_assumed(mapping),
         manifest={key: value for key, value in mapping.run.items() if key not in ("framework", "version")},
     )
+
+
+def _columns_of(files: Sequence[Path], table: TableMap) -> tuple[Path, Mapping[str, str]]:
+    """The first file that shows its columns, and these; what is wrong with others is said when they are read.
+
+    Raises:
+        RatioscopeError: there is none.
+    """
+    for file in files:
+        with suppress(RatioscopeError):
+            if there := columns_in(file, table.table):
+                return file, there
+    columns_in(files[0], table.table)
+    looking = Reading()
+    next(column_batches(files[0], [], looking, table), None)
+    raise RatioscopeError(next(iter(looking.problems), f"{files[0]}: it has no rows."))
 
 
 def read(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]:
@@ -98,8 +117,12 @@ def _steps(path: Path, mapping: MappingFile, reading: Reading) -> Iterator[Step]
     while due := [cursor.step for cursor in drivers.values() if cursor.step is not None]:
         number = min(due)
         found = {name: rows for name, cursor in drivers.items() if (rows := cursor.take(number))}
+        if mapping.tokens is not None and "tokens" in found:
+            parts = [_fitting(part, mapping, mapping.tokens, reading) for part in found["tokens"]]
+            found["tokens"] = [part for part in parts if part.lines]
         row = _scalars(mapping.steps, scalars.take(number), reading) if mapping.steps and scalars else {}
-        yield _step(number, mapping, found, row, reading)
+        if any(found.values()):
+            yield _step(number, mapping, found, row, reading)
 
 
 class _Cursor:
@@ -151,6 +174,58 @@ def _id(value: Any) -> Any:
     if number is not None and (not isinstance(value, str) or str(number) == value):
         return number
     return value if isinstance(value, str | float) else str(value)
+
+
+def _fitting(part: RowRange, mapping: MappingFile, tokens: TokensMap, reading: Reading) -> RowRange:
+    """Those of some rows whose values can be what the mapping calls them.
+
+    Raises:
+        RatioscopeError: the layout cannot be right.
+    """
+    names = [*tokens.columns.values(), *filter(None, [tokens.mask])]
+    kinds = [part.columns[name].type for name in names]
+    if kinds and tokens.layout != "rows" and not any(is_list(kind) or pa.types.is_null(kind) for kind in kinds):
+        has = "one value in a row" if tokens.layout == "lists" else "one list in a row"
+        other = "rows" if tokens.layout == "lists" else "lists"
+        raise RatioscopeError(
+            f"{mapping.file}, [tokens]: layout = {tokens.layout!r} does not fit {part.path.name}, where "
+            f"{names[0]} is {has}; layout = {other!r} does."
+        )
+    bad = set[int]()
+    for ours, theirs in tokens.columns.items():
+        column = schema.TOKENS.column(ours)
+        for row, value in _misfits(part.columns[theirs], column.type) if column is not None and ours not in IDS else ():
+            reading.bad(part.path, f"{theirs} has {value!r}, which is no {ours}", part.lines[row])
+            bad.add(row)
+    if not bad:
+        return part
+    good = [row for row in range(len(part.lines)) if row not in bad]
+    columns = {name: array.take(pa.array(good, pa.int64())) for name, array in part.columns.items()}
+    return replace(part, columns=columns, lines=[part.lines[row] for row in good])
+
+
+def _misfits(array: pa.Array, wanted: pa.DataType) -> Iterator[tuple[int, Any]]:
+    """The rows with a number that a column cannot store, or with a truth value in place of one, and what it is."""
+    for row in range(len(array)) if not _is_stored(array, wanted) else ():
+        one = array.slice(row, 1)
+        if not _is_stored(one, wanted):
+            values = pc.list_flatten(one) if is_list(one.type) else one
+            yield row, next(value.as_py() for value in values if not _is_stored(pa.array([value]), wanted))
+
+
+def _is_stored(array: pa.Array, wanted: pa.DataType) -> bool:
+    values = pc.list_flatten(array) if is_list(array.type) else array
+    if pa.types.is_boolean(values.type):
+        return pa.types.is_boolean(wanted) or values.null_count == len(values)
+    if not pa.types.is_integer(wanted) or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return True  # texts may be numbers
+    if pa.types.is_floating(values.type):  # NaN may stand where nothing was sampled
+        values = values.filter(pc.is_finite(values))
+    try:
+        pc.cast(values, wanted)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _step(

@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.analysis.importers import sqlite_rows
 from ratioscope.analysis.importers.batches import SUFFIXES, column_batches
 from ratioscope.analysis.importers.mapping_file import TableMap
 from ratioscope.analysis.importers.side_by_side import side_by_side
@@ -107,16 +109,32 @@ def _first_step(file: Path, table: TableMap, reading: Reading) -> int | None:
     assert isinstance(table.step, str)
     looking = Reading(growing=reading.growing, skip_bad=True)
     by_row = replace(table, layout="lists")
-    for columns, _ in column_batches(file, [table.step], looking, by_row, lines_of_batch=1):
-        for value in columns[table.step].to_pylist():
+    others: list[tuple[Any, int]] = []
+    for columns, numbers in column_batches(file, [table.step], looking, by_row, lines_of_batch=1):
+        for value, number in zip(columns[table.step].to_pylist(), numbers, strict=True):
             for one in value if isinstance(value, list) else [value]:
                 if (step := whole_number(one)) is not None:
                     return step + table.step_offset
+                if one is not None and not others:
+                    others.append((one, number))
+    for one, number in others:
+        reading.bad(file, _no_step(one, table), number)
     if not reading.skip_bad and looking.problems:  # again, to say what is wrong
         for _ in column_batches(file, [table.step], reading, by_row):
             pass
     reading.problems += looking.problems
     return None
+
+
+def _no_step(value: Any, table: TableMap) -> str:
+    return f"{table.step} is {value!r:.60}, and no step"
+
+
+def _sorting(file: Path, table: TableMap) -> str:
+    """What to do with a file whose rows are in another order than their steps."""
+    if file.suffix in sqlite_rows.SUFFIXES:
+        return f"read a table that is sorted by {table.step} (CREATE TABLE ... AS SELECT ... ORDER BY ...)"
+    return f"sort its rows by {table.step} first"
 
 
 def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -> Iterator[tuple[int, RowRange]]:
@@ -128,12 +146,11 @@ def _runs(file: Path, table: TableMap, names: Sequence[str], reading: Reading) -
         for first, end, step in _cuts(columns[table.step]):
             if step is None:
                 value = columns[table.step][first].as_py()
-                reading.bad(file, f"{table.step} is {value!r}, and no step", numbers[first])
+                reading.bad(file, _no_step(value, table), numbers[first])
                 continue
             step += table.step_offset
             if last is not None and step < last:
-                what = f"step {step} comes after step {last}; rows must be in the order of their steps"
-                reading.bad(file, what, numbers[first])
+                reading.bad(file, f"step {step} comes after step {last}; {_sorting(file, table)}", numbers[first])
                 continue
             if step < 0:
                 reading.bad(file, _below(step, table), numbers[first])

@@ -9,13 +9,16 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers.detect import FoundSource
@@ -24,7 +27,7 @@ from ratioscope.errors import RatioscopeError, RunFormatError
 from ratioscope.recorder import RunRecorder
 from ratioscope.run_format import schema
 from ratioscope.run_format.manifest import MANIFEST_NAME, Manifest
-from ratioscope.run_format.table_files import check_step
+from ratioscope.run_format.table_files import check_step, copied
 
 Texts = Callable[[int], str]
 
@@ -34,6 +37,8 @@ _PATIENCE = 3
 _MOST_FILES = 100_000
 # Seconds in which an import that has made its folder writes the manifest.
 _BEGINNING = 10.0
+# Without both of them a token has no ratio.
+_LOG_PROBABILITIES = ("logp_behavior", "logp_current")
 
 
 @dataclass
@@ -50,6 +55,16 @@ class Imported:
     """Of the source, where its reader counts."""
     problems: tuple[str, ...] = ()
     """What was left out because it cannot be read: one sentence each."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Responses by `failure`."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Those that did not fail, by `dropped`."""
+    without: Counter[str] = field(default_factory=Counter)
+    """Those in the loss that have no log-probability, by its column."""
+    partly: Counter[str] = field(default_factory=Counter)
+    """Those that have one for a part of their tokens."""
+    logged: set[str] = field(default_factory=set)
+    """Columns of log-probabilities that are there."""
     continued: bool = False
     """Whether the run, or a part of it, was there before."""
 
@@ -322,6 +337,7 @@ def _write(
         done.steps += 1
         done.responses += _rows(step.sequences)
         done.tokens += _rows(step.tokens or {})
+        _count(step, done)
         done.bytes_read = read_before + reading.bytes_read
         tell(done)
     done.problems = tuple(dict.fromkeys([*done.problems, *reading.problems]))
@@ -346,6 +362,32 @@ def record(recorder: RunRecorder, step: Step) -> None:
         scalars={"wall_time": None} | dict(step.scalars),
         messages=step.messages,
     )
+
+
+def _count(step: Step, done: Imported) -> None:
+    """Count the responses of a step of which a part is not there, for whatever format."""
+    rows = _as_recorded(schema.SEQUENCES, step.sequences, ("seq_id", "n_tokens", "failure", "dropped"), step.number)
+    failure, dropped = (rows.column(name).to_pylist() for name in ("failure", "dropped"))
+    done.failed.update(kind for kind in failure if kind is not None)
+    done.dropped.update(why for why, kind in zip(dropped, failure, strict=True) if why is not None and kind is None)
+    empty = pc.fill_null(pc.equal(rows.column("n_tokens"), 0), False)
+    wanted = rows.column("seq_id").filter(pc.and_not(pc.is_null(rows.column("dropped")), empty))
+    done.logged.update(name for name in _LOG_PROBABILITIES if (step.tokens or {}).get(name) is not None)
+    tokens = _as_recorded(schema.TOKENS, step.tokens or {}, ("seq_id", "rejected", *_LOG_PROBABILITIES), step.number)
+    for name in _LOG_PROBABILITIES:
+        absent = pc.is_null(tokens.column(name), nan_is_null=True)
+        having = pc.is_in(wanted, pc.unique(tokens.column("seq_id").filter(pc.invert(absent))))
+        lacking = pc.is_in(
+            wanted, pc.unique(tokens.column("seq_id").filter(pc.and_(absent, pc.is_null(tokens.column("rejected")))))
+        )
+        done.without[name] += pc.sum(pc.invert(having)).as_py() or 0
+        done.partly[name] += pc.sum(pc.and_(having, lacking)).as_py() or 0
+
+
+def _as_recorded(table: schema.DeclaredTable, columns: Any, names: Sequence[str], step: int) -> pa.Table:
+    """Some columns as they are recorded; those that are not there are null."""
+    nulls = [None] * _rows(columns)
+    return copied(table, {name: nulls if columns.get(name) is None else columns[name] for name in names}, step)
 
 
 def _rows(columns: Any) -> int:

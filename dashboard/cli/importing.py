@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Bad lines that are named; more are counted.
 _MOST_PROBLEMS = 5
+# Reasons of what failed or was dropped that are named, and signs of each.
+_MOST_REASONS, _LONGEST_REASON = 4, 80
 # Seconds: a source that was written to since may still grow.
 _FRESH = 30.0
 
@@ -197,11 +199,31 @@ def _done(done: "Imported", seconds: float) -> str:
     what = f"{_many(done.tokens, 'token')} of " if done.tokens else ""
     what += _many(done.responses, "response")
     steps = _many(done.steps, "new step" if done.continued else "step")
-    return (
-        f"{done.folder}: {steps} with {what}{left_out}{rate}.\n"
+    lines = [
+        f"{done.folder}: {steps} with {what}{left_out}{rate}.",
+        *(f"  {one_line(sentence)}" for sentence in _lacking(done)),
         f"ratioscope diagnose {_quoted(done.folder)} says what is wrong, ratioscope dashboard "
-        f"{_quoted(done.folder.parent)} shows it."
-    )
+        f"{_quoted(done.folder.parent)} shows it.",
+    ]
+    return "\n".join(lines)
+
+
+def _lacking(done: "Imported") -> Iterator[str]:
+    """What of the responses is not there, a sentence each."""
+    of = f"of {_many(done.responses, 'response')}"
+    dropped = f"{'is' if done.dropped.total() == 1 else 'are'} dropped from the loss"
+    for reasons, what in ((done.failed, "failed"), (done.dropped, dropped)):
+        named = [f"{count:,} {why:.{_LONGEST_REASON}}" for why, count in reasons.most_common(_MOST_REASONS)]
+        if others := reasons.total() - sum(count for _, count in reasons.most_common(_MOST_REASONS)):
+            named.append(f"{others:,} for other reasons")
+        if named:
+            yield f"{reasons.total():,} {of} {what}: {', '.join(named)}."
+    for column in sorted(done.logged):
+        none, partly = done.without[column], done.partly[column]
+        if none:
+            yield f"{none:,} {of} {'has' if none == 1 else 'have'} no {column}."
+        if partly:
+            yield f"{partly:,} {of} {'has' if partly == 1 else 'have'} {column} for a part of the tokens alone."
 
 
 def _quoted(folder: Path) -> str:

@@ -1,6 +1,8 @@
 """`ratioscope import`: what it says and leaves; the page Runs on folders of other programs."""
 
+import json
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +20,14 @@ from ratioscope.dashboard import foreign, launcher
 from ratioscope.dashboard.cli import completion
 from ratioscope.dashboard.components import foreign_runs
 from ratioscope.dashboard.roots import imports_of, roots, shelves
-from tests.analysis.importers.test_importing import MAPPING, Trap, everything, rewards, write
+from tests.analysis.importers.test_importing import MAPPING, Trap, everything, line, rewards, write
 from tests.making.commands import Outcome, command
 from tests.making.foreign import imitated_slime, truth
 from tests.making.loops import in_one_loop
 from tests.making.pages import sentences, visit
 
 Ratioscope = Callable[..., Outcome]
+STORED = Path(__file__).parents[1] / "making" / "foreign" / "stored"
 
 
 @pytest.fixture
@@ -46,16 +49,42 @@ def mapping(tmp_path: Path) -> Path:
 
 def test_it_says_what_it_found_and_what_it_did(ratioscope: Ratioscope, slime: Path, tmp_path: Path) -> None:
     before = everything(slime)
-    first, *said, done, then = ratioscope("import", slime, "--to", tmp_path / "runs").succeeded().splitlines()
+    first, *said, done, dropped, then = ratioscope("import", slime, "--to", tmp_path / "runs").succeeded().splitlines()
     assert first.startswith(f"{slime}: ") and "slime" in first
     assert any(each.startswith("  missing  ") for each in said)
     assert done.startswith(f"{tmp_path / 'runs' / 'dump'}: 3 steps with ")
+    assert dropped == "  3 of 18 responses are dropped from the loss: 3 remove_sample."
     assert "ratioscope diagnose" in then
     run = open_run(tmp_path / "runs" / "dump")
     assert run.manifest.source["format"] == "slime" and run.status == "finished"
     again = ratioscope("import", slime, "--to", tmp_path / "runs").succeeded().splitlines()
     assert again[-1].endswith("nothing is new, the run is as it was.")
     assert everything(slime) == before
+
+
+def test_it_says_how_many_responses_failed_and_what_they_lack(
+    ratioscope: Ratioscope, mapping: Path, tmp_path: Path
+) -> None:
+    job = Path(shutil.copytree(STORED / "harbor" / "job", tmp_path / "job"))
+    said = ratioscope("import", job, "--to", tmp_path / "runs", "--quiet").succeeded().splitlines()
+    assert said[1:-1] == [
+        "  2 of 6 responses failed: 1 timeout, 1 environment.",
+        "  1 of 6 responses has no logp_behavior.",
+    ]
+    rows = [json.loads(row) for step in (0, 1) for row in map(line, [step] * 4, range(4))]
+    rows[0]["mu"], rows[1]["mu"], rows[2]["mu"], rows[3]["old"] = None, [float("nan")] * 5, [None, *[-1.0] * 4], None
+    rows[4]["why"], rows[5]["why"], rows[6]["why"] = "a\x1b[31m" + "b" * 99, "c", "c"
+    for row in rows[4:7]:
+        row["mu"] = None
+    source = write(tmp_path / "theirs", ())
+    (source / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mapping.write_text(mapping.read_text() + 'dropped = "why"\n')
+    out = ratioscope("import", source, "--mapping", mapping, "--to", tmp_path / "runs", "--quiet").succeeded()
+    first, second, third, fourth = out.splitlines()[1:-1]
+    assert first.startswith("  3 of 8 responses are dropped from the loss: 2 c, 1 a") and len(first) < 140
+    assert second == "  2 of 8 responses have no logp_behavior."
+    assert third == "  1 of 8 responses has logp_behavior for a part of the tokens alone."
+    assert fourth == "  1 of 8 responses has no logp_current."
 
 
 def test_a_dry_run_writes_nothing(ratioscope: Ratioscope, slime: Path, tmp_path: Path) -> None:

@@ -154,6 +154,8 @@ def _put_rewards(record: Record, response: Response) -> None:
         response.row["failure"] = next((ours for part, ours in _FAILURES.items() if part in kinds[0]), kinds[0] or None)
         if record.get("reward_valid") is False:
             response.row["reward"] = None
+        if not response.values and response.row.get("reward") is None:
+            response.drop(f"failed: {kinds[0] or 'exception'}")  # whatever its agent counted, nobody can train on it
 
 
 # Trajectories -------------------------------------------------------------------------------------------------------

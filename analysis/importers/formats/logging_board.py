@@ -5,13 +5,14 @@ roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics). ROLL writes one file a domai
 steps: all files of a folder are read together, by step. ROLL's lists begin at the response and end with the padding.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers.plain import Plain, Record
+from ratioscope.analysis.importers.plain import Plain, Record, number_lists, of_text
 from ratioscope.analysis.importers.responses import Response, plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number
@@ -19,24 +20,29 @@ from ratioscope.analysis.importers.values import as_number
 _COLUMNS = {"logprobs": "logp_current", "ref_logprobs": "logp_reference", "old_log_probs2_entropy": "entropy"}
 _MASK = "new_response_mask"
 _KEYS = ("prompt", "response", "reward", "step")
+_TEXT_OF_TOKENS = "response_tokens"
+_OF_TEXT = {*_KEYS, "ref_response", "ref_reward", "ground_truth"}
+_LISTS = {*_COLUMNS, _MASK, "log_probs2", "values", "token_rewards"}
 
 _MISSING = {
     "logp_behavior": "the files have the trainer's log-probabilities, not the sampler's",
     "behavior_version": "the files do not say which weights sampled a token",
     "policy_version": "the files do not say which weights sampled a token, so the age of none is known",
     "token_id": "the files have the text of tokens, no ids",
-    "advantage": "the files have rewards a token, no advantages",
+    "advantage": "the files have no advantages",
     "logp_new": "the responses are not scored again after the update",
     "logp_gate": "the files are written before the loss",
     "clipped": "the files are written before the loss",
     "finish_reason": "the files do not say how a response ended",
     "wall_time": "the files have no times",
 }
-_ASSUMED = (
-    "logprobs are those of the policy at the start of the update: both writers score the responses before they train.",
-    "Responses of a step that have the same prompt are a group.",
+_SCORED = (
+    "logprobs are those of the policy at the start of the update: both writers score the responses before they train."
+)
+_GROUPS = "Responses of a step that have the same prompt are a group."
+_COPIES = (
     "Reference log-probabilities that are all the policy's own in a step are left out: ROLL copies them where it has "
-    "no reference model.",
+    "no reference model."
 )
 _OF_ROLL = {
     "reward": "ROLL writes rewards after normalising and clipping them; they are in reward_processed",
@@ -44,19 +50,24 @@ _OF_ROLL = {
 
 
 def _told(first: Record, _: Path) -> Mapping[str, Any] | None:
-    if "task_id" in first:
-        return None  # AReaL's
-    of_roll, scored = _MASK in first, "logprobs" in first
+    if _TEXT_OF_TOKENS not in first:
+        # Anybody's rows may have these four keys: with others than the board's, they are somebody else's.
+        return {"format": "RLLoggingBoard", "assumed": (_GROUPS,)} if first.keys() <= _OF_TEXT else None
+    if number_lists(first) - _LISTS or any(re.search("advantage|version", key) for key in first):
+        return None  # which the board has not
+    of_roll = _MASK in first
     missing = _MISSING | (_OF_ROLL if of_roll else {})
-    if scored:
-        missing |= {column: f"the files have no {key}" for key, column in _COLUMNS.items() if key not in first}
-    else:
-        missing |= dict.fromkeys(("logp_current", "logp_reference", "entropy"), "the files have text and rewards alone")
+    missing |= {column: f"the files have no {key}" for key, column in _COLUMNS.items() if key not in first}
+    if "token_rewards" in first:
+        missing["advantage"] = "the files have rewards a token, no advantages"
+    if "logprobs" not in first:
+        missing["logp_behavior"] = "the files have no log-probabilities of the policy"
+    said = {_SCORED: "logprobs" in first, _GROUPS: True, _COPIES: "ref_logprobs" in first}
     return {
         "framework": "ROLL" if of_roll else "",
         "format": "ROLL save_logging_board_dir" if of_roll else "RLLoggingBoard",
         "missing": missing,
-        "assumed": _ASSUMED if scored else _ASSUMED[1:2],
+        "assumed": tuple(sentence for sentence, holds in said.items() if holds),
     }
 
 
@@ -89,10 +100,11 @@ IMPORTER = Plain(
     step="step",
     sequences=(("prompt", "prompt", plain_text), ("response", "response", plain_text), ("reward", "reward", as_number)),
     tokens=(*((column, key, _floats) for key, column in _COLUMNS.items()), ("sampled", _MASK, np.asarray)),
-    only=(*_COLUMNS, _MASK, *_KEYS, "task_id"),
+    only=(*_COLUMNS, _MASK, *_KEYS),
     group=lambda record: plain_text(record["prompt"]),
     also=_processed,
     finish=_without_copies,
+    missing=of_text("the files have text and rewards alone, no tokens"),
     told=_told,
-    signs=(Sign("*.jsonl", _KEYS, says_enough=False),),
+    signs=tuple(Sign(name, _KEYS, says_enough=False) for name in ("rollout_data_rank*.jsonl", "data_*_*_*.jsonl")),
 ).importer

@@ -3,12 +3,16 @@
 Read against verl 0.9.1: verl/trainer/ppo/v1/trainer_base.py and verl/trainer/ppo/ray_trainer.py (_write_generations).
 """
 
+import re
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ratioscope.analysis.importers import responses
-from ratioscope.analysis.importers.plain import Plain, Record, of_text
+from ratioscope.analysis.importers import lines, responses
+from ratioscope.analysis.importers.plain import Plain, Record, number_lists, of_text
 from ratioscope.analysis.importers.responses import Response, plain_text
-from ratioscope.analysis.importers.source import Sign
+from ratioscope.analysis.importers.source import Reading, Sign
 from ratioscope.analysis.importers.values import as_number
 
 _KEYS = ("input", "output", "score", "step")
@@ -17,7 +21,17 @@ _NO_TOKENS = (
 )
 _BY_UID = "Responses are grouped by uid without its last two numbers, as verl makes it of prompt, session and output."
 _BY_TEXT = "Responses of a step that have the same input are a group: the files have no uid."
+_LOOKED_AT = 1_000
+"""Records that must be of the step in the file's name."""
 _ALIKE = "The folder is rollout_data_dir: that of validation_data_dir looks the same, and its responses train nothing."
+
+
+def _told(first: Record, file: Path) -> Mapping[str, Any] | None:
+    rows = islice(lines.read(file, Reading(skip_bad=True, growing=True), only=("step",)), _LOOKED_AT)
+    has_tokens = any(re.search("tok|logp|log_p", key) for key in number_lists(first))
+    if has_tokens or {str(row.get("step")) for _, row in rows} != {file.stem}:
+        return None  # verl writes text alone, and a file a step
+    return {"assumed": (_BY_UID, _ALIKE)} if "uid" in first else {}
 
 
 def _group(record: Record) -> Any:
@@ -46,6 +60,6 @@ IMPORTER = Plain(
     also=_parts,
     missing=of_text(_NO_TOKENS),
     assumed=(_BY_TEXT, _ALIKE),
-    told=lambda first, _: {"assumed": (_BY_UID, _ALIKE)} if "uid" in first else {},
+    told=_told,
     signs=(Sign("[0-9]*.jsonl", _KEYS, says_enough=False),),
 ).importer

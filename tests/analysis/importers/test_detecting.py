@@ -75,6 +75,18 @@ def test_what_lies_somewhere_is_found_or_it_is_said_what_could_be(tmp_path: Path
     assert hint(tmp_path / "c") == hint(tmp_path / "d") == ""
 
 
+def test_run_json_of_another_program_makes_no_run_of_ours(tmp_path: Path, two_formats: None) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "first").touch()
+    for text in ('{"experiment": "mine"}', '{"schema_version": 1}', "[]", "no JSON"):
+        for folder in (tmp_path, tmp_path / "a"):
+            (folder / "run.json").write_text(text)
+        assert the_source(tmp_path).place == the_source(tmp_path / "a").place == tmp_path / "a"
+    (tmp_path / "a" / "first").unlink()
+    with pytest.raises(RatioscopeError, match="none of the known formats"):
+        the_source(tmp_path / "a")
+
+
 def test_opening_a_run_loads_no_importer() -> None:
     loaded = "sorted(name for name in sys.modules if name.startswith('ratioscope.analysis.importers'))"
     command = f"import sys, ratioscope.analysis.runs.store; print({loaded})"
@@ -136,9 +148,11 @@ def test_of_a_known_framework_that_cannot_be_read_the_sentence_says_what_lacks(
 
 
 def test_a_name_that_anybody_uses_says_nothing_alone(tmp_path: Path) -> None:
-    (tmp_path / "1.jsonl").write_text('{"a": 1, "prompt": 2}\n')
-    with pytest.raises(RatioscopeError, match="none of the known formats"):
-        the_source(tmp_path)
+    for name in ("1.jsonl", "log.jsonl"):
+        (tmp_path / name).write_text('{"a": 1, "prompt": "p", "response": "r", "reward": 1.0}\n')
+        with pytest.raises(RatioscopeError, match="none of the known formats"):
+            the_source(tmp_path)
+        (tmp_path / name).unlink()
 
 
 def test_every_format_has_a_name_of_its_own_and_is_at_home_with_anything(tmp_path: Path) -> None:

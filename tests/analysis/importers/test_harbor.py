@@ -129,6 +129,25 @@ def test_a_reward_that_an_exception_made_invalid_is_none(job: Path) -> None:
     assert steps_of(harbor.IMPORTER, job)[0].sequences["reward"][4] == 0.5
 
 
+def test_what_failed_with_neither_reward_nor_tokens_is_no_response_whose_rows_are_lacking(job: Path) -> None:
+    """The agent counted tokens that are not in its files, as one does that was stopped."""
+
+    def counted(trajectory: dict[str, Any]) -> None:
+        for name in ("completion_token_ids", "logprobs"):
+            del trajectory["steps"][1]["metrics"][name]
+
+    changed(job / "slow__a" / "agent" / "trajectory.json", counted)
+    (step,) = steps_of(harbor.IMPORTER, job)
+    assert step.sequences["n_tokens"][4] == 5
+    assert step.sequences["dropped"] == [None] * 4 + [
+        "failed: AgentTimeoutError",
+        "failed: EnvironmentStartTimeoutError",
+    ]
+    changed(job / "slow__a" / "result.json", lambda one: one.update(reward_valid=True))
+    changed(job / "slow__a" / "result.json", lambda one: one.update(verifier_result={"rewards": {"reward": 0.5}}))
+    assert steps_of(harbor.IMPORTER, job)[0].sequences["dropped"][4] is None
+
+
 def test_references_stay_in_the_folder_and_end(job: Path) -> None:
     file = job / "files__a" / "agent" / "trajectory.json"
     for reference in ("trajectory.json", "../../files__b/agent/trajectory.json", "/etc/passwd", "none.json", 3):

@@ -150,10 +150,8 @@ def test_a_source_with_nothing_in_it_makes_no_run(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_the_run_format_is_said_of_the_source(tmp_path: Path) -> None:
-    found = found_in(
-        write(tmp_path / "theirs", range(1)), MAPPING.replace('"mu"', '"old"').replace('= "ids"', '= "mu"')
-    )
-    with pytest.raises(ImportProblem, match=r"theirs: Column token_id .* cannot be stored as int32"):
+    found = found_in(write(tmp_path / "theirs", range(1)), MAPPING + '\nn_turns = "old[0]"\n')
+    with pytest.raises(ImportProblem, match=r"theirs: Column n_turns .* cannot be stored as int"):
         import_run(found, tmp_path / "runs" / "a", Options())
     assert [*(tmp_path / "runs").iterdir()] == []
 
@@ -161,10 +159,11 @@ def test_what_does_not_fit_the_run_format_is_said_of_the_source(tmp_path: Path) 
 def test_a_step_that_does_not_fit_the_run_format_is_left_out_where_bad_ones_are(tmp_path: Path) -> None:
     log = write(tmp_path / "theirs", range(2)) / "log.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()]
-    log.write_text("".join(json.dumps(row | ({"ids": [1 << 40] * 5} if row["k"] else {})) + "\n" for row in rows))
-    done = import_run(found_in(log.parent), tmp_path / "runs" / "a", Options(skip_bad=True))
+    log.write_text("".join(json.dumps(row | {"turns": 1 << 40 * row["k"]}) + "\n" for row in rows))
+    found = found_in(log.parent, MAPPING + '\nn_turns = "turns"\n')
+    done = import_run(found, tmp_path / "runs" / "a", Options(skip_bad=True))
     assert done.steps == 1 and len(done.problems) == 1
-    assert "theirs: step 1 is left out (Column token_id of the tokens table" in done.problems[0]
+    assert "theirs: step 1 is left out (Column n_turns of the sequences table" in done.problems[0]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), MemoryError(), sqlite3.DatabaseError("malformed")])

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ratioscope.analysis.importers import ImportProblem, Reading
+from ratioscope.analysis.importers.detect import the_source
 from ratioscope.analysis.importers.formats import logging_board
+from ratioscope.errors import RatioscopeError
 from tests.making.foreign import imitated_lines, truth
 from tests.making.foreign.reading import assert_tokens, column, steps_of
 
@@ -70,6 +73,47 @@ def test_text_and_rewards_alone(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(json.dumps(row) + "\n")
     (step,) = steps_of(logging_board.IMPORTER, tmp_path)
     assert step.number == 3 and step.tokens is None and step.sequences["reward"] == [0.5]
+
+    found = logging_board.IMPORTER.describe(tmp_path)
+    assert found is not None and found.assumed == ("Responses of a step that have the same prompt are a group.",)
+    why = {found.missing[name] for name in ("logp_behavior", "logp_current", "token_id", "advantage")}
+    assert why == {"the files have text and rewards alone, no tokens"}
+
+
+def test_what_is_missing_is_told_from_the_keys_that_are_there(tmp_path: Path, known: list[list[truth.Known]]) -> None:
+    folder = imitated_lines.logging_board(tmp_path / "board", known)
+    found = logging_board.IMPORTER.describe(folder)
+    assert found is not None and found.missing["advantage"] == "the files have no advantages"
+    assert found.missing["entropy"] == "the files have no old_log_probs2_entropy"
+    of_roll = logging_board.IMPORTER.describe(imitated_lines.roll(tmp_path / "roll", known))
+    assert of_roll is not None and of_roll.missing["advantage"] == "the files have rewards a token, no advantages"
+    (tmp_path / "data.jsonl").write_text(json.dumps(TEXT | {"response_tokens": ["r"]}) + "\n")
+    bare = logging_board.IMPORTER.describe(tmp_path)
+    assert bare is not None and bare.missing["logp_behavior"] == "the files have no log-probabilities of the policy"
+    assert bare.missing["logp_current"] == "the files have no logprobs" and len(bare.assumed) == 1
+
+
+TEXT = {"prompt": "p", "response": "r", "reward": 0.5, "step": 3}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"token_ids": [1], "logprobs": [-0.1], "trainer_logprobs": [-0.2], "advantage": -1.0},
+        {"logprobs": [-0.1]},
+        {"advantage": -1.0},
+        {"policy_version": 3},
+        {"response_tokens": [1], "logprobs": [-0.1]},
+        {"response_tokens": ["r"], "logprobs": [-0.1], "token_ids": [1]},
+        {"response_tokens": ["r"], "logprobs": [-0.1], "advantage": -1.0},
+        {"response_tokens": ["r"], "logprobs": [-0.1], "weight_version": 3},
+    ],
+)
+def test_a_log_of_somebodys_own_is_not_taken_for_it(tmp_path: Path, own: dict[str, Any]) -> None:
+    (tmp_path / "samples.jsonl").write_text(json.dumps(TEXT | own) + "\n")
+    assert logging_board.IMPORTER.describe(tmp_path) is None
+    with pytest.raises(RatioscopeError, match=r"none of the known formats is here .*--template"):
+        the_source(tmp_path)
 
 
 def test_bad_lines_are_said_with_their_number(tmp_path: Path, known: list[list[truth.Known]]) -> None:

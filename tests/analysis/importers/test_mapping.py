@@ -350,7 +350,11 @@ BAD: dict[str, tuple[Mapping[str, Any], str]] = {
     "no number": ({"score": "good"}, "score is a string, and a number in the lines before"),
     "half a step": ({"k": 0.5}, "k is 0.5, and no step"),
     "an object": ({"score": {"total": 1}}, "score is an object"),
-    "steps that go back": ({"k": -1}, "step -1 comes after step 0"),
+    "steps that go back": ({"k": -1}, "step -1 comes after step 0; sort its rows by k first"),
+    "truth values": ({"mu": [True, False]}, "mu is a list of truth values, and a list in the lines before"),
+    "an id beyond 32 bits": ({"ids": [1, 1 << 40]}, "ids has 1099511627776, which is no token_id"),
+    "half an id": ({"ids": [1, 1.5]}, "ids has 1.5, which is no token_id"),
+    "a number beyond 64 bits": ({"ids": [1, 1 << 80]}, "ids has a number beyond 64 bits"),
 }
 
 
@@ -370,6 +374,109 @@ def test_a_row_that_does_not_fit_is_named_and_left_out_if_asked(
     steps = list(mapped(tmp_path / "x", text).read(tmp_path / "x", reading))
     assert str(problem.value) in reading.problems
     assert sum(len(step.tokens["token_id"]) for step in steps if step.tokens) >= 4
+
+
+def test_a_file_without_one_right_value_is_said_with_its_line(tmp_path: Path) -> None:
+    text = f"step = 'k'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"mu": [True, False]}, "mu has True, which is no logp_behavior."),
+        ({"k": 0.5}, "k is 0.5, and no step."),
+    )
+    for number, (changed, said) in enumerate(cases):
+        folder = tmp_path / str(number)
+        file = written(folder, [GOOD | changed] * 2, "jsonl")
+        with pytest.raises(ImportProblem) as problem:
+            steps_of(folder, text)
+        assert str(problem.value) == f"{file}, line 1: {said}"
+        assert steps_of(folder, text, skip_bad=True) == []
+
+
+def test_a_database_whose_steps_go_back_is_to_be_sorted(tmp_path: Path) -> None:
+    written(tmp_path / "x", [GOOD | {"k": 1}, GOOD], "db")
+    with pytest.raises(ImportProblem, match=r"read a table that is sorted by k \(CREATE TABLE .* ORDER BY"):
+        steps_of(tmp_path / "x", f"step = 'k'\n[tokens]\nfiles = '*'\ntable = 'data'\n{COLUMNS}")
+
+
+@pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst"])
+def test_a_compressed_file_that_is_cut_is_left_out_where_bad_ones_are(kind: str, tmp_path: Path) -> None:
+    folder, text = tmp_path / "x", f"step = 'k'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    cut = written(folder, [GOOD] * 3, kind, "a")
+    cut.write_bytes(cut.read_bytes()[:-20])
+    said = f"{cut}: cannot be read (its compressed stream is cut; copy the file again)."
+    for _ in range(2):  # alone, and beside another file
+        with pytest.raises(ImportProblem) as problem:
+            steps_of(folder, text)
+        assert str(problem.value) == said
+        written(folder, [GOOD | {"k": 1}], kind, "b")
+    reading = Reading(skip_bad=True)
+    assert [step.number for step in mapped(folder, text).read(folder, reading)] == [1] and said in reading.problems
+    assert [step.number for step in steps_of(folder, text, skip_bad=True)] == [1]
+
+
+def test_files_without_a_row_are_said_to_have_none(tmp_path: Path) -> None:
+    folder, text = tmp_path / "x", f"step = 'k'\n[tokens]\nfiles = '*'\n{COLUMNS}"
+    file = written(folder, [], "jsonl")
+    with pytest.raises(RatioscopeError, match=r"data\.jsonl: is empty"):
+        steps_of(folder, text)
+    file.write_text("\n \n")
+    with pytest.raises(RatioscopeError, match=r"data\.jsonl: it has no rows\.$"):
+        steps_of(folder, text)
+
+
+WRONG_LAYOUTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a response": ("groups", {}, "ids is one list in a row; layout = 'lists' does."),
+    "a response for a step": ("steps", {}, "ids is one list in a row; layout = 'lists' does."),
+    "a token": ("lists", {"ids": 1, "mu": -1.0, "old": -1.0}, "ids is one value in a row; layout = 'rows' does."),
+}
+
+
+@in_one_loop("case", WRONG_LAYOUTS)
+def test_of_a_layout_that_cannot_be_right_it_is_said_which_one_is(
+    case: tuple[str, dict[str, Any], str], tmp_path: Path
+) -> None:
+    layout, changed, said = case
+    lists = {"uid": ["a", "a"], "score": [1.0, 0.0]} if layout != "lists" else {}
+    for kind in ("jsonl", "parquet"):
+        folder = tmp_path / f"{layout}-{kind}"
+        written(folder, [GOOD | lists | changed], kind)
+        with pytest.raises(RatioscopeError) as problem:
+            steps_of(folder, f"step = 'k'\n[tokens]\nfiles = '*'\nlayout = '{layout}'\n{COLUMNS}")
+        wanted = f"mapping.toml, [tokens]: layout = '{layout}' does not fit data.{kind}, where {said}"
+        assert str(problem.value).endswith(wanted)
+
+
+def test_what_is_no_token_may_hold_anything_and_a_mask_alone_is_a_list(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    row = '{"k": 0, "adv": 0.5, "m": [0, 1], "ids": [7, 8], "v": [NaN, 3.0]}\n'
+    (folder / "a.jsonl").write_text(row)
+    text = "step = 'k'\n[tokens]\nfiles = '*'\nmask = 'm'\n[tokens.columns]\nadvantage = 'adv'"
+    for more, wanted in (("", None), ("\ntoken_id = 'ids'\nbehavior_version = 'v'", 3)):
+        (step,) = steps_of(folder, text + more)
+        assert step.tokens is not None and list(step.tokens["advantage"]) == [0.5]
+        assert wanted is None or list(step.tokens["behavior_version"]) == [wanted]
+
+
+@in_one_loop("kind", {kind: kind for kind in ("jsonl", "parquet", "json")})
+def test_values_of_one_object_stay_together(kind: str, tmp_path: Path) -> None:
+    """What an object lacks that it has otherwise is null; objects that have nothing of it are no tokens."""
+    toks = [{"id": 1, "lp": -0.1}, {"lp": -0.2}, {"id": 3}, {"said": "a tool's"}, {"id": 5, "lp": None}]
+    calls = [{"ids": [1, 2], "lps": [-0.1, -0.2]}, {"said": "a tool's"}, {"ids": [3]}, {"ids": [5, 6], "lps": [-5, -6]}]
+    for name, columns, ids, logps in (
+        ("toks", ("toks[*].id", "toks[*].lp"), [1, None, 3, 5], [-0.1, -0.2, None, None]),
+        ("calls", ("calls[*].ids", "calls[*].lps"), [1, 2, 3, 5, 6], [-0.1, -0.2, None, -5, -6]),
+        ("plain", ("ids", "toks[*].lp"), [1, 2, 3], [-0.1, None, -0.3]),
+    ):
+        folder = tmp_path / f"{name}-{kind}"
+        rows = [{"k": 0, "toks": toks, "calls": calls}]
+        if name == "plain":
+            rows = [{"k": 0, "ids": [1, 2, 3], "toks": [{"lp": -0.1}, {"lp": None}, {"lp": -0.3}]}]
+        written(folder, rows, kind)
+        named = f"token_id = '{columns[0]}'\nlogp_behavior = '{columns[1]}'"
+        (step,) = steps_of(folder, f"step = 'k'\n[tokens]\nfiles = '*'\n[tokens.columns]\n{named}")
+        assert step.tokens is not None
+        assert pa.array(step.tokens["token_id"]).to_pylist() == ids, (kind, name)
+        assert pa.array(step.tokens["logp_behavior"]).to_pylist() == logps, (kind, name)
 
 
 def test_a_step_below_0_is_named(tmp_path: Path) -> None:

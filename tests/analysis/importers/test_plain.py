@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.analysis.importers import ImportProblem, Reading, Step
-from ratioscope.analysis.importers.plain import Plain, Record, at_path
+from ratioscope.analysis.importers.plain import Plain, Record, at_path, at_paths
+from ratioscope.analysis.importers.source import BadLine
 from ratioscope.analysis.importers.values import as_number, numbers
 
 REWARD = (("reward", "score", as_number),)
@@ -127,6 +128,27 @@ def test_paths_into_a_record() -> None:
     wanted = {"a.b": 1, "c.d": 2, "e[*].f": [1, 2, 3], "g|a.b": 1, "a.b.c": None, "a[*].b": [], "none": None}
     wanted |= {"e[0].f": [1, 2], "e[-1].f[0]": 3, "e[4].f": None, "e[*].f[0]": [1, 3], "e[*].f[*]": [1, 2, 3], "": None}
     assert {path: at_path(record, path) for path in wanted} == wanted
+
+
+def test_paths_into_one_list_keep_what_belongs_together() -> None:
+    record = {
+        "e": [{"f": 1, "g": 2}, {"g": 3}, {}, {"f": None, "h": 0}],
+        "c": [{"x": [1, 2], "y": {"z": [{"p": 3}, {"p": None}]}}, {"x": [4]}, {"x": None, "y": None}],
+        "n": 5,
+    }
+    assert at_paths(record, ["e[*].f", "e[*].g", "n"]) == {"e[*].f": [1, None], "e[*].g": [2, 3], "n": 5}
+    assert at_paths(record, ["e[*].g", "none|e[*].f"]) == {"e[*].g": [2, 3], "none|e[*].f": [1, None]}
+    assert at_paths(record, ["e[*].f"]) == {"e[*].f": [1, None]}  # where it stands alone, a null is a value, too
+    assert at_paths(record, ["c[*].x", "c[*].y.z[*].p"]) == {"c[*].x": [1, 2, 4], "c[*].y.z[*].p": [3, None, None]}
+    assert at_paths(record, ["c[*].x", "none[*].x", "none"]) == {"c[*].x": [1, 2, 4], "none[*].x": [], "none": None}
+    arrays = at_paths({"c": [{"x": np.ones(2)}, {}, {"x": np.ones(1)}]}, ["c[*].x"])
+    assert isinstance(arrays["c[*].x"], np.ndarray) and len(arrays["c[*].x"]) == 3
+    # Of several objects, lists of other lengths would come together by chance.
+    with pytest.raises(
+        BadLine, match=r"entry 0 of a list has lists of different lengths \(c\[\*\]\.x 2, c\[\*\]\.y 1\)"
+    ):
+        at_paths({"c": [{"x": [1, 2], "y": [3]}, {"x": [4], "y": [5, 6]}]}, ["c[*].x", "c[*].y"])
+    assert at_paths({"c": [{"x": [1, 2], "y": [3]}, {}]}, ["c[*].x", "c[*].y"]) == {"c[*].x": [1, 2], "c[*].y": [3]}
 
 
 def test_what_the_first_record_decides(tmp_path: Path) -> None:

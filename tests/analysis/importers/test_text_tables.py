@@ -1,7 +1,9 @@
 """Files with text and rewards and no tokens: TRL's completions, verl's rollouts, AReaL's dump."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -82,6 +84,21 @@ def test_rollouts_of_verl(tmp_path: Path, known: list[list[truth.Known]], with_u
         assert step.sequences["group_id"] == [0, 0, 1, 1, 2, 2]
         assert ("reward_acc" in step.sequences) is not with_uid and "reward_pred" not in step.sequences
     assert [step.number for step in verl_rollouts.IMPORTER.read(folder, Reading(after=1, growing=True))] == [2]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"step": step} for step in range(3)],
+        [{"step": 1}],
+        [{"step": 0, "token_ids": [1, 2], "sampler_logprobs": [-0.1, -0.2]}],
+    ],
+)
+def test_a_log_of_somebodys_own_is_not_taken_for_that_of_verl(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    """verl writes a file a step, with the step in its name and in each row, and no tokens."""
+    lines = [json.dumps({"input": "q", "output": "a", "score": 1.0, "gts": None} | row) + "\n" for row in rows]
+    (tmp_path / "0.jsonl").write_text("".join(lines))
+    assert verl_rollouts.IMPORTER.describe(tmp_path) is None
 
 
 def test_a_line_of_verl_without_a_score(tmp_path: Path, known: list[list[truth.Known]]) -> None:
