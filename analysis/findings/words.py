@@ -136,10 +136,15 @@ def whose_staleness(facts: Facts) -> str:
     )
 
 
-def chi2_source(facts: Facts) -> str:
+def chi2_key(facts: Facts) -> str:
     """Which of the two numbers of χ² of whole responses is quoted: the larger of their medians over the steps."""
     measured, predicted = (facts.medians[key] for key in LOG_CHI2)
-    return "measured" if facts.log_chi2 == measured and not predicted > measured else "as the tokens predict it"
+    return LOG_CHI2[not (facts.log_chi2 == measured and not predicted > measured)]
+
+
+def chi2_source(facts: Facts) -> str:
+    """Where that number is from."""
+    return dict(zip(LOG_CHI2, ("measured", "as the tokens predict it"), strict=True))[chi2_key(facts)]
 
 
 # Below so many effective groups intervals hold only as far as the groups are alike (docs/metrics.md, uncertainty).

@@ -119,7 +119,7 @@ _SHARES = ("clip_fraction", "kept_gradient", "ess")
 
 
 def changed_most(own: WithNumbers, other: WithNumbers) -> str:
-    """The one number that another rule would change most, of those that are shares of a whole; in words.
+    """Which number another rule would change most, of those that are shares of a whole.
 
     One that cannot be trusted is named only where no other changes.
     """
@@ -130,9 +130,9 @@ def changed_most(own: WithNumbers, other: WithNumbers) -> str:
     key = max(moved, key=lambda key: (moved[key] > 0 and not other.overall.unreliable(key), moved[key]))
     title = described(key)[0]
     if percent(a[key]) == percent(b[key]):
-        return f"Next to nothing: {title.lower()} stays at {percent(b[key])}."
+        return f"It changes next to nothing: {title.lower()} stays at {percent(b[key])}."
     doubt = ", which rests on the largest weights" if other.overall.unreliable(key) else ""
-    return f"{title}: {percent(b[key])} instead of {percent(a[key])}{doubt}."
+    return f"Changed most: {title.lower()}, {percent(b[key])} instead of {percent(a[key])}{doubt}."
 
 
 def _number(value: float) -> str:

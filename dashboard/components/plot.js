@@ -2,6 +2,7 @@
 
 const DOUBLE_CLICK_MS = 300; // as Plotly has it
 const LOAD_AGAIN_MS = 3000;
+const LEFT_MS = 1000; // what Plotly has under way ends before a chart that was left is taken apart
 const SIGN = 6; // pixels of a sign in the title of an axis, with its share of the margins: a longer title is broken
 const LINE = 15; // pixels of a line of such a title
 const NARROW = 560; // pixels, below which a figure takes the layout that it has for phones
@@ -33,6 +34,7 @@ export default function ({ parentElement, data, setTriggerValue }) {
     chart.tabIndex = data.events.includes("step") ? 0 : -1;
     parentElement.append(chart);
   }
+  clearTimeout(chart.left);
   chart.setAttribute("aria-label", data.alt);
   chart.dataset.events = data.events.join(" ");
   chart.style.height = `${figure.layout.height}px`; // room is kept while Plotly loads
@@ -106,9 +108,12 @@ function leave(chart) {
   forget(chart);
   chart.fitting.disconnect();
   chart.fitting = undefined;
-  chart.listening?.abort();
-  chart.listening = undefined; // purging takes Plotly's listeners away: whoever mounts it again listens anew
-  window.Plotly?.purge(chart);
+  chart.report = () => {};
+  chart.left = setTimeout(() => {
+    chart.listening?.abort();
+    chart.listening = undefined; // purging takes Plotly's listeners away: whoever mounts it again listens anew
+    window.Plotly?.purge(chart);
+  }, LEFT_MS);
 }
 
 function listen(Plotly, chart) {

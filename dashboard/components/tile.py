@@ -20,6 +20,8 @@ from ratioscope.notes import Kind, is_unreliable, text_of
 from ratioscope.sources import linked
 
 SPARKLINE_POINTS = 60
+MOSTLY = 0.5
+"""A median cannot be trusted where more of its steps cannot be."""
 ACROSS = 4
 _LAYOUT = re.compile(r"\\mathrm|[{}_|,\s]")
 _WIDTH, _HEIGHT, _TALL = 200, 26, 44  # of sparklines, in their own units: they are as wide as their tile
@@ -34,8 +36,7 @@ def metric_row(opened: Opened, keys: Sequence[str]) -> None:
     shown = [key for key in keys if is_logged(summary, key)]
     for start in range(0, len(shown), ACROSS):
         with st.container(key=f"tiles-{start}"):
-            # Three alone have no hole beside them.
-            across = 3 if len(shown) == 3 else ACROSS
+            across = min(max(len(shown), 3), ACROSS)  # three alone have no hole beside them
             for column, key in zip(st.columns(across), shown[start : start + ACROSS], strict=False):
                 with column:
                     metric_tile(summary, key, live=live)
@@ -53,7 +54,8 @@ def metric_tile(summary: StepSummary, key: str, *, live: bool = False) -> None:
     elif len(series) == 1:
         value, beside = _one_step(summary, key, int(series.index[0]))
     else:
-        value, beside = metric_value(key, float(series.median())), _course(key, series, live)
+        doubted = summary.unreliable(key).loc[series.index].mean() > MOSTLY
+        value, beside = metric_value(key, float(series.median())), _course(key, series, live, doubted=doubted)
     with st.container(border=True, height="stretch", gap=None):
         st.metric(
             f"{metric.label}{symbol}", value, delta=beside, delta_color="off", delta_arrow="off",
@@ -81,8 +83,9 @@ def _one_step(summary: StepSummary, key: str, step: int) -> tuple[str, str]:
     return text, f"{'unreliable' if is_unreliable(note) else '95%'}: {ends}" + (f", {rests_on}" if rests_on else "")
 
 
-def _course(key: str, series: "pd.Series[float]", live: bool) -> str:
-    """The most extreme step, on the side that is worse, and while more come the last one."""
+def _course(key: str, series: "pd.Series[float]", live: bool, *, doubted: bool) -> str:
+    """The most extreme step, on the side that is worse, and while more come the last one; and whether most steps'
+    values cannot be trusted."""
     if series.nunique() == 1:
         return "in every step"
     better = CATALOGUE[key].better
@@ -91,7 +94,8 @@ def _course(key: str, series: "pd.Series[float]", live: bool) -> str:
     place = int(series.argmin() if falls else series.argmax())
     worst = metric_value(key, float(series.iloc[place]))
     last = f", last {metric_value(key, float(series.iloc[-1]))}" if live else ""
-    return f"median; {'min' if falls else 'max'} {worst} (step {series.index[place]}){last}"
+    median = "unreliable median" if doubted else "median"
+    return f"{median}; {'min' if falls else 'max'} {worst} (step {series.index[place]}){last}"
 
 
 def sparkline(series: "pd.Series[float]", lowest: float, highest: float) -> str:

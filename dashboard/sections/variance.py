@@ -8,6 +8,7 @@ import pandas as pd
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, STALENESS
 from ratioscope.analysis.findings.setup import setup_of
+from ratioscope.analysis.findings.words import chi2_key
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
 from ratioscope.catalogue import ENTRIES
@@ -235,7 +236,9 @@ def _main(subject: Subject) -> list[Shown]:
     if PAGE.is_empty(subject):
         return []
     _, of_responses = blind_spot(subject)
-    return [of_responses, Paragraph(f"{of_responses.takeaway} Open circles: not trusted.", small=True)]
+    predicted = " Where the tokens predict a larger χ² than is measured, that is drawn."
+    legend = f"Open circles: not trusted.{predicted if of_responses.data['predicted'].any() else ''}"
+    return [of_responses, Paragraph(f"{of_responses.takeaway} {legend}", small=True)]
 
 
 def _is_weighed(subject: Subject) -> bool:
@@ -277,7 +280,8 @@ PAGE = Page(
     besides=lambda subject: bool(estimators(subject)),
     limits=("epsilon_stale", "chi2", "ess"),
     main=_main,
-    tiles=("chi2_token", *LOG_CHI2[:1]),
+    tiles=("chi2_token", *LOG_CHI2),
+    without=lambda subject: {*LOG_CHI2} - {chi2_key(subject.facts)},
     parts=[
         Part("", "", remedies, when=_is_weighed),
         Part("basis", "What this rests on", rests_on, _first_median, when=_is_weighed),

@@ -114,7 +114,7 @@ def what_if(lent: Callable[[], Opened], steps: tuple[int | None, int | None], cl
         compared = "The applied rule" if own.rule else "No rule, as what it is compared with"
         st.markdown(f"**{compared}: nothing changes.** Move a slider, or choose a gate, a weight or a preset.")
     else:
-        st.markdown(f"**What would change most.** {escape(changed_most(before, after))}")
+        st.markdown(f"**{escape(changed_most(before, after))}**")
         tiles(before, after, name)
         _curves(before, after, name, steps)
     says = f"{described('ess')[0].lower()} {measure_value('ess', after.values['ess'])}"

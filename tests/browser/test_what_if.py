@@ -41,7 +41,7 @@ def test_a_slider_moved_by_the_keyboard_and_a_brush_change_the_page_and_a_reload
     slider(page).focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
-    change = page.get_by_test_id("stMarkdown").filter(has_text="What would change most.")
+    change = page.get_by_test_id("stMarkdown").filter(has_text="Changed most: ")
     expect(change).to_be_visible()
     expect(page).to_have_url(RULE)
     settled(page, "Clipping")

@@ -93,7 +93,7 @@ def test_the_numbers_are_those_of_the_analysis(folder: Path, stated: str) -> Non
             interval = found.intervals[key]
             expected = estimate("clip_fraction", found.values[key], interval.low, interval.high)
             assert table[described(key)[0]][column] == expected
-    assert "What would change most." in sentences(at) and "instead of" in sentences(at)
+    assert "Changed most: " in sentences(at) and "instead of" in sentences(at)
     tiles = [tile for tile in at.metric if tile.label == "Clipped"]
     assert tiles[0].value == share(apply(parse(OTHER), tokens).values["clip_fraction"])
 
@@ -102,7 +102,7 @@ def test_a_slider_puts_its_rule_into_the_url(stated: str) -> None:
     at = visit("clipping", run=stated)
     checked(at.select_slider(key="whatif-epsilon_high").set_value(0.5).run(), "clipping")
     assert query(at, "rule") == [OTHER]
-    assert "What would change most." in sentences(at)
+    assert "Changed most: " in sentences(at)
     checked(at.selectbox(key="whatif-gate").set_value("stale").run(), "clipping")
     assert parse(query(at, "rule")[0]).gate == "stale"
     assert at.selectbox(key="whatif-gate_level").disabled
@@ -144,7 +144,7 @@ def test_a_broken_rule_is_said_and_the_own_one_is_shown(stated: str, text: str) 
 )
 def test_every_kind_of_rule_is_drawn(stated: str, rule: str) -> None:
     at = visit("clipping", run=stated, rule=rule)
-    assert len(charts(at)) >= 8 and "What would change most." in sentences(at)
+    assert len(charts(at)) >= 8 and "Changed most: " in sentences(at)
 
 
 def test_margins_of_a_ring_cannot_cross(stated: str) -> None:

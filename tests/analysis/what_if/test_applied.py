@@ -253,7 +253,9 @@ def test_the_one_number_that_changes_most_is_quoted_with_both_values() -> None:
     moved = {key: abs(other.values[key] - own.values[key]) for key in ("clip_fraction", "kept_gradient", "ess")}
     key = max(moved, key=lambda key: moved[key])
     text = changed_most(own, other)
-    assert text.startswith(f"{described(key)[0]}: {percent(other.values[key])} instead of {percent(own.values[key])}")
-    assert changed_most(own, own).startswith("Next to nothing")
+    assert text.startswith(
+        f"Changed most: {described(key)[0].lower()}, {percent(other.values[key])} instead of {percent(own.values[key])}"
+    )
+    assert changed_most(own, own).startswith("It changes next to nothing")
     silent = tokens_of(columns([2.0], [0.0]))
     assert "no gradient" in changed_most(apply(rule_of("none"), silent), apply(rule_of("none"), silent))
