@@ -58,6 +58,8 @@ _TOO_HARD = "Take easier prompts, or more responses per prompt."
 _FEWEST_GROUPS = 10
 _CLEARLY = 0.7
 """Of the groups without a signal: so many have the same cause."""
+_HALF, _SOME = 0.5, 0.1
+"""Shares of the groups of a step with two rewards at least, and of groups with another reward than the usual one."""
 
 
 def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str, str, bool]:
@@ -93,6 +95,13 @@ def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str,
             "Look at what the reward function returns, and for whom: one value a response is needed.",
             False,
         )
+    if (since := _one_reward_a_group_since(rewards)) is not None:
+        return (
+            f"From step {since} on each group has one reward, high or low; before, rewards differ within most groups.",
+            f"Look at what the reward function returns since step {since}: one value a response is needed, not one a "
+            "prompt.",
+            False,
+        )
     if easy > _CLEARLY:
         return f"{shares}: these prompts are too easy now.", f"Take harder prompts.{again}", True
     if hard > _CLEARLY:
@@ -104,6 +113,19 @@ def _whose_fault(evidence: RunEvidence, steps: "pd.Series[float]") -> tuple[str,
             return said, "Raise the length limit first: what is cut off earns least, however easy its prompt is.", False
         return f"{shares}: these prompts are too hard.", _TOO_HARD, False
     return f"{shares}: some prompts are too easy, others too hard.", f"Take prompts in between.{again}", False
+
+
+def _one_reward_a_group_since(groups: pd.DataFrame) -> int | None:
+    """The step from which on the responses of every group have one reward, of several, where at once before most groups
+    have two."""
+    differ = (groups["lowest"] < groups["highest"]).groupby(groups["step"]).mean()
+    before = differ.loc[: differ.index[differ > 0].max()] if differ.any() else differ.head(0)
+    since = groups[~groups["step"].isin(before.index)]
+    if len(before) < _FEWEST or since["step"].nunique() < _FEWEST or len(since) < 2 * _FEWEST_GROUPS:
+        return None
+    sudden = before.tail(_FEWEST).min() >= _HALF
+    several = since["lowest"].value_counts(normalize=True).max() <= 1 - _SOME
+    return int(since["step"].min()) if sudden and several else None
 
 
 def _one_reward_a_step(groups: pd.DataFrame) -> bool:

@@ -16,6 +16,7 @@ from ratioscope.analysis.linter.applied_penalty import (
     configured_penalty_has_no_gradient,
     few_tokens_hold_the_penalty,
     gradient_without_advantage_is_a_constant,
+    penalty_outweighs_the_policy,
 )
 from ratioscope.analysis.linter.applied_weight import (
     end_token_without_gradient,
@@ -31,6 +32,7 @@ from ratioscope.analysis.linter.applied_weight import (
     weight_is_scaled,
     weight_is_shared_within_micro_batches,
     weight_is_shared_within_responses,
+    weight_is_shared_within_segments,
     weight_is_squared,
     weight_is_the_advantage,
     weight_unlike_configured,
@@ -42,6 +44,7 @@ from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.loss_tokens import tokens_of_loss
 from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.units import scale
+from ratioscope.analysis.linter.unlearned_part import part_without_gradient
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
 
 cause(
@@ -76,7 +79,8 @@ cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
     refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared,
              weight_is_shared_within_micro_batches, weight_is_shared_within_responses,
-             gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty),
+             weight_is_shared_within_segments, gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty,
+             penalty_outweighs_the_policy),
     do="Compare the loss's weight and clip with the configured ones on the example rows.",
 )  # fmt: skip
 cause(
@@ -84,6 +88,11 @@ cause(
     requires=(weight_unlike_configured, weight_is_shared_within_responses), refutes=(weight_is_the_advantage,),
     do="Divide the sum over all tokens of the step by their number, or configure a mean over responses.",
     reports=("verl #1233", "verl #957", "rllm #354"),
+)  # fmt: skip
+cause(
+    "mean_over_segments", F.LOSS, "Each segment of a response counts as a response, so that cut ones weigh more",
+    requires=(weight_unlike_configured, weight_is_shared_within_segments), refutes=(weight_is_the_advantage,),
+    do="Divide by the tokens of the whole response, and by the number of responses, not of segments.",
 )  # fmt: skip
 cause(
     "ratio_counted_twice", F.LOSS, "The importance ratio is in the gradient twice",
@@ -102,6 +111,12 @@ cause(
     requires=(gradient_in_the_last_micro_batch_alone,),
     do="Zero the gradients once a step, before its first micro-batch, and not between micro-batches.",
     reports=("torchtitan #3575",),
+)  # fmt: skip
+cause(
+    "part_not_learned", F.LOSS, "A part of the tokens is not learned from", requires=(part_without_gradient,),
+    refutes=(end_token_without_gradient, first_tokens_without_gradient, gradient_in_the_last_micro_batch_alone),
+    do="Look at the loss of these tokens before the backward pass: for a mask, or a NaN that is set to 0.",
+    reports=("slime #1418",),
 )  # fmt: skip
 cause(
     "mean_over_each_rank", F.LOSS, "Each rank takes the mean over its own tokens, so that tokens weigh differently",
@@ -151,6 +166,13 @@ cause(
     refutes=(gradient_without_advantage_is_a_constant,), explains=("masks",),
     do="Take k2 as the penalty, bound k3's log-ratio, or take a nearer policy as the reference.",
     reports=("TRL #3015", "OpenRLHF #1335", "OpenRLHF #931"),
+)  # fmt: skip
+cause(
+    "penalty_takes_over", F.LOSS, "The KL penalty grows until the gradient is mostly its own",
+    requires=(penalty_outweighs_the_policy,),
+    refutes=(gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty), explains=("masks",),
+    do="Look at the coefficient over the steps: bound an adaptive one, or take a target that the policy can keep to.",
+    reports=("TRL #1178",),
 )  # fmt: skip
 cause(
     "clip_anchored_elsewhere", F.LOSS, "The clip looks at something else than the ratio to the sampler",

@@ -11,6 +11,8 @@ from ratioscope.analysis.linter.loss_tokens import ALIKE_FACTORS, FEWEST_OF_LOSS
 from ratioscope.run_format.manifest import as_finite
 
 _FEWEST_STEPS = 3
+_FEWEST_STILL = 20
+"""Tokens of a step."""
 # So many tokens of all are few.
 _FEW = 0.001
 # Of the tokens that the policy's loss leaves alone: fewer with a gradient are no penalty's, which moves nearly all.
@@ -77,6 +79,31 @@ def few_tokens_hold_the_penalty(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(
         share, f"{len(far):,} of {len(rows):,} tokens{away} make {percent(share)} of the squared gradient",
         steps_in(far), ("gradient_weight",), first_rows(far),
+    )  # fmt: skip
+
+
+@mark(needs=(("gradient_weight",), ("advantage",), ("logp_current",)), limit=0.5)
+def penalty_outweighs_the_policy(evidence: LogEvidence) -> MarkReading | None:
+    """Gradient of a token without an advantage, or clipped, over that of any token: mean of the last quarter of the
+    steps that have such tokens, where in the first it is at most half as large."""
+    rows = _beside_the_policy(evidence)
+    if rows is None:
+        return MarkReading(0.0, "")
+    size = rows["gradient_weight"].abs()
+    still = size[rows["still"]].groupby(rows["step"][rows["still"]])
+    share = (still.mean() / size.groupby(rows["step"]).mean()).where(still.size() >= _FEWEST_STILL).dropna()
+    few = max(_FEWEST_STEPS, len(share) // 4)
+    if len(share) < 2 * few:
+        return None
+    early, late = float(share.head(few).mean()), float(share.tail(few).mean())
+    if late < 2 * early:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        late,
+        f"tokens without an advantage have {percent(early)} of the usual gradient in the first {few} steps with such "
+        f"tokens, {percent(late)} in the last {few}",
+        tuple(int(step) for step in share.index[share > penalty_outweighs_the_policy.limit]), ("gradient_weight",),
+        first_rows(rows[rows["still"] & (rows["step"] == share.index[-1])]),
     )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from ratioscope.analysis.linter.loss_tokens import (
 )
 from ratioscope.analysis.linter.masks import has_penalty
 
+FEWEST_RESPONSES = 20
+"""Responses of several segments, below which nothing is said of those."""
 _FEWEST_STEPS = 3
 # Padding of fewer tokens (in logs: their share) is not told from a scale.
 _LEAST_PADDING = 0.05
@@ -118,6 +120,32 @@ def weight_is_shared_within_responses(evidence: LogEvidence) -> MarkReading | No
         f"a token of the longest response ({longest:,} tokens) weighs {percent(shortest / longest)} of one of the "
         f"shortest ({shortest:,}), as in a mean over responses",
         (), ("gradient_weight",),
+    )  # fmt: skip
+
+
+@mark(needs=(*WITH_WEIGHTS, ("segment_id",)), limit=0.9)
+def weight_is_shared_within_segments(evidence: LogEvidence) -> MarkReading | None:
+    """gradient_weight goes by the length of the segment, as where each segment of a response counts as a response;
+    share of the tokens."""
+    applied = applied_factors(evidence)
+    if applied is None or not applied.ruled or applied.rows["segment_id"].isna().any():
+        return None
+    lengths = evidence.frame(
+        "select step, seq_id, segment_id, count(*) as n from usable where coalesce(rejected, '') = '' group by all"
+    ).set_index(["step", "seq_id", "segment_id"])["n"]
+    several = lengths.groupby(["step", "seq_id"]).size() > 1
+    if several.sum() < FEWEST_RESPONSES or lengths.groupby(["step", "seq_id"]).nunique().max() < 2:
+        return None
+    rows = applied.rows
+    length = np.log(lengths.reindex(pd.MultiIndex.from_frame(rows[lengths.index.names])).to_numpy(dtype=float))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.log((rows["gradient_weight"] / rows["advantage"]).to_numpy(dtype=float)) - applied.wanted + length
+    of = pd.Series(off, rows.index)
+    alike = (of - of.groupby(rows["step"]).transform("median")).abs() <= ALIKE_FACTORS
+    return MarkReading(
+        float(alike.mean()),
+        f"a token weighs by the length of its segment, of which {int(several.sum()):,} responses have several",
+        (), ("gradient_weight",), first_rows(rows[rows["segment_id"] > 0]),
     )  # fmt: skip
 
 

@@ -246,6 +246,28 @@ def advantage_is_the_reward(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
+@mark(needs=IN_GROUPS, limit=0.99)
+def worse_responses_have_no_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """Of responses that earned less than the mean of their group, the share whose advantage is 0, while no advantage is
+    negative and those that earned more have one."""
+    rows = whole_groups(evidence)
+    above = within_group(rows, "reward")
+    scale = float(rows["advantage"].abs().mean()) if len(rows) else nan
+    apart = SAME * (1 + rows["reward"].abs())
+    worse, better = rows[above < -apart], rows[above > apart]
+    if min(len(worse), len(better)) < FEWEST_RESPONSES or not scale > 0:
+        return None
+    share = float((worse["advantage"].abs() <= ZERO * scale).mean())
+    if rows["advantage"].min() < -ZERO * scale or (better["advantage"] > ZERO * scale).mean() < 1 - SOME:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        share,
+        f"the advantage is 0 in {percent(share)} of {len(worse):,} responses below the mean reward of their group, and "
+        "never negative",
+        (), ("advantage",), first_of(worse),
+    )  # fmt: skip
+
+
 @mark(needs=(GROUP, ("sequences.seq_id",)), limit=0.9)
 def groups_of_one_response(evidence: LogEvidence) -> MarkReading | None:
     """Prompt groups have a single response."""

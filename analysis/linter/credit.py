@@ -20,6 +20,7 @@ from ratioscope.analysis.linter.baselines import (
     advantage_of_equal_rewards,
     another_kind_is_stated,
     groups_of_one_response,
+    worse_responses_have_no_advantage,
 )
 from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.credit_of_turns import (
@@ -64,6 +65,7 @@ from ratioscope.analysis.linter.unearned import (
     advantage_unlike_the_reward,
     giant_advantage,
     gradient_of_giant_advantage,
+    one_environment_has_the_advantages,
 )
 
 _STATED = (another_kind_is_stated,)
@@ -139,6 +141,12 @@ cause(
     "bare_reward", F.CREDIT, "The advantage has no baseline", requires=(advantage_is_the_reward,),
     refutes=(groups_of_one_response, *_STATED), do="Subtract the mean reward of the prompt group.",
     explains=("advantages", "zero_signal"),
+)  # fmt: skip
+cause(
+    "negative_lost", F.CREDIT, "Negative advantages are set to 0, so that nothing is made less likely",
+    requires=(worse_responses_have_no_advantage,), refutes=(advantage_is_the_reward, *_STATED),
+    do="Look for a clamp or a mask between the advantage and the loss; a method that learns from the best alone drops "
+    "the others.",
 )  # fmt: skip
 cause(
     "single_responses", F.CREDIT, "Each response is a prompt group of its own, so the advantage has no baseline",
@@ -218,6 +226,11 @@ cause(
 cause(
     "giant", F.CREDIT, "One advantage dominates an update", requires=(giant_advantage, gradient_of_giant_advantage),
     do="Look at the reward of the example row, and bound rewards or advantages.",
+)  # fmt: skip
+cause(
+    "environment_of_another_scale", F.CREDIT, "One environment is learned from, by the scale of its rewards",
+    requires=(one_environment_has_the_advantages,),
+    do="Bring the rewards of all environments to one range, or divide advantages by the deviation of their group.",
 )  # fmt: skip
 cause(
     "last_turn_only", F.CREDIT, "Credit does not reach the turns before the last one",

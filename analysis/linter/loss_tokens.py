@@ -42,9 +42,11 @@ def tokens_of_loss(evidence: LogEvidence) -> pd.DataFrame:
                 coalesce(logp_gate, logp_current) as logp_gate, advantage::double as advantage, clipped, clip_side,
                 gradient_weight::double as gradient_weight,
                 coalesce(log_engine, if(version_lag = 0, log_rho, null)) as engine,
-                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at, rank, micro_batch
+                coalesce(logp_gate, logp_current)::double - logp_sampled::double as at, segment_id, rank, micro_batch,
+                sample_weight
             from usable left join (
-                select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch
+                select step, seq_id, any_value(rank) as rank, any_value(micro_batch) as micro_batch,
+                    any_value(sample_weight)::double as sample_weight
                 from sequence group by all
             ) using (step, seq_id)
             where hash(step, group_id) % {evidence.sampled} = 0 and log_rho is not null and advantage <> 0
@@ -103,8 +105,12 @@ def _made(evidence: LogEvidence) -> AppliedFactors | None:
         return None
     rows, alone, factor = rows[there], alone[there], factor[there]
     keys = [["step"]] if has_one_factor(evidence) else [["step"], ["step", "seq_id"]]
+    found = [_beside(rows, alone, factor, by, rule is not None) for by in keys]
+    weight = rows["sample_weight"].to_numpy(dtype=float)
+    if (weight > 0).all() and weight.min() < weight.max():
+        found.append(_beside(rows, alone - np.log(weight), factor, ["step"], rule is not None))
     # Where the manifest does not say what tokens are divided by: the one that explains more of them.
-    return max((_beside(rows, alone, factor, by, rule is not None) for by in keys), key=lambda each: each.explained)
+    return max(found, key=lambda each: each.explained)
 
 
 def _beside(rows: pd.DataFrame, alone: Floats, factor: Floats, keys: list[str], ruled: bool) -> AppliedFactors:

@@ -4,6 +4,7 @@ They are another response's, have a term that the logged reward lacks, follow on
 """
 
 from itertools import product
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,8 @@ from ratioscope.analysis.runs.relations import quoted
 
 _OF_SIZE = 0.5
 """R² of a part of the reward on the sizes of a response from which on it is one of them, and not the task."""
+_MOST_OF_TOKENS, _WIDER = 0.6, 5.0
+"""Of an environment with nearly all advantages: its share of the tokens at most, and how far its rewards spread."""
 
 
 @mark(needs=IN_GROUPS, limit=0.8)
@@ -215,3 +218,34 @@ def gradient_of_giant_advantage(evidence: LogEvidence) -> MarkReading | None:
         return None
     value = float(norm[there].max() / norm[~there].median())
     return MarkReading(value, f"grad_norm there is {number(value)} × its median")
+
+
+@mark(needs=(*IN_GROUPS, ("sequences.environment",)), limit=0.8)
+def one_environment_has_the_advantages(evidence: LogEvidence) -> MarkReading | None:
+    """One environment with at most six tenths of the tokens has nearly all of Σ|A|, by rewards that spread over a far
+    wider range; its share."""
+    rows = scored_responses(evidence)
+    names = evidence.frame("select step, seq_id, any_value(environment) as environment from sequence group by all")
+    rows = rows.merge(names, on=["step", "seq_id"])
+    rows = rows[rows["grouped"] & rows["environment"].notna()]
+    rows = rows.assign(
+        spread=within_group(rows, "reward").abs(),
+        size=rows["advantage"].abs() * rows["n_rows"],
+    )
+    of = rows.groupby("environment").agg(
+        spread=("spread", "mean"), size=("size", "sum"), n=("n_rows", "sum"), responses=("size", "count")
+    )
+    of = of[of["responses"] >= FEWEST_RESPONSES]
+    if len(of) < 2 or not of["size"].sum() > 0:
+        return None
+    share, tokens = of["size"] / of["size"].sum(), of["n"] / of["n"].sum()
+    name = str(share.idxmax())
+    times = float(of["spread"][name] / of["spread"].drop(name).max())
+    if tokens[name] > _MOST_OF_TOKENS or not _WIDER < times < inf:
+        return MarkReading(0.0, "")
+    return MarkReading(
+        float(share[name]),
+        f"{name} has {percent(float(tokens[name]))} of the tokens and {percent(float(share[name]))} of the advantages; "
+        f"its rewards spread {number(times)} × as far as those of any other",
+        (), ("advantage",), first_of(rows[rows["environment"] == name]), place=name,
+    )  # fmt: skip

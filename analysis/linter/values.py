@@ -511,4 +511,11 @@ def _clamped(evidence: LogEvidence, column: str) -> Finding | None:
         evidence.all_steps,
         (column,),
         evidence.rows_where(at_lowest),
+        wrong_rows=None
+        if bound
+        else LeftOut(
+            f"those whose {column} is {found['lowest']:.4g}, a stand-in",
+            f"{column} = {float(found['lowest'])!r}::float",
+            values=True,
+        ),
     )

@@ -58,6 +58,12 @@ def turning(period: int) -> np.ndarray[Any, Any]:
     return 0.4 + 0.2 * RAMP + 0.15 * np.cos(2 * np.pi * np.arange(STEPS) / period)
 
 
+def every_twelfth(value: float, then: float) -> np.ndarray[Any, Any]:
+    """`value` in each twelfth step, `then` in the one behind it, 0.01 in the others."""
+    place = np.arange(STEPS) % 12
+    return np.select([place == 8, place == 9], [value, then], 0.01)
+
+
 def between(start: int, end: int, value: float, meanwhile: float) -> np.ndarray[Any, Any]:
     """`value`, but for some steps."""
     return np.where((np.arange(STEPS) < start) | (np.arange(STEPS) >= end), value, meanwhile)
@@ -137,6 +143,7 @@ MADE_UP: dict[str, tuple[RunEvidence, RunEvidence]] = {
     "kl_high": (made_up(kl_k1=0.15), made_up(kl_k1=first(5, 0.15, 0.05))),
     "bias_regime": (made_up(s_k_bounded=0.3), made_up(s_k_bounded=first(29, 0.3, 0.1))),
     "update_large": (made_up(u_k=0.15), made_up(u_k=0.105, width=0.01)),
+    "update_period": (made_up(u_k=every_twelfth(0.08, 0.01)), made_up(u_k=every_twelfth(0.08, 0.06))),
     "heavy_tail": (made_up(khat_token=1.2, top1pct_share=0.5), made_up(khat_token=1.2, top1pct_share=0.05)),
     "variance_regime": (
         made_up(chi2_token=5.0, log1p_chi2_seq=1.0),
