@@ -76,7 +76,7 @@ def updates_are_large_with_a_period(evidence: RunEvidence) -> Finding | None:
         metric=metric,
         steps=steps_of(size.loc[large]),
         numbers=(Number("median of these", float(size.loc[large].median())), Number("median of all", usual)),
-        why="The steps beside them have updates of the usual size, so that something happens in these alone.",
+        why="All other updates are at most half as large, so that something happens in these steps alone.",
         do=f"Look at what comes every {period} steps: a save or an offload by which the optimiser loses its moments, a "
         "scheduler's reset, a larger batch.",
         source="chosen here",

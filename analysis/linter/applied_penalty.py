@@ -100,8 +100,8 @@ def penalty_outweighs_the_policy(evidence: LogEvidence) -> MarkReading | None:
         return MarkReading(0.0, "")
     return MarkReading(
         late,
-        f"tokens without an advantage have {percent(early)} of the usual gradient in the first {few} steps with such "
-        f"tokens, {percent(late)} in the last {few}",
+        f"tokens without an advantage, or clipped, have {percent(early)} of the usual gradient in the first {few} "
+        f"steps with such tokens, {percent(late)} in the last {few}",
         tuple(int(step) for step in share.index[share > penalty_outweighs_the_policy.limit]), ("gradient_weight",),
         first_rows(rows[rows["still"] & (rows["step"] == share.index[-1])]),
     )  # fmt: skip

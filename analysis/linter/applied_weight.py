@@ -19,7 +19,7 @@ from ratioscope.analysis.linter.loss_tokens import (
 )
 from ratioscope.analysis.linter.masks import has_penalty
 
-FEWEST_RESPONSES = 20
+_FEWEST_RESPONSES = 20
 """Responses of several segments, below which nothing is said of those."""
 _FEWEST_STEPS = 3
 # Padding of fewer tokens (in logs: their share) is not told from a scale.
@@ -134,7 +134,7 @@ def weight_is_shared_within_segments(evidence: LogEvidence) -> MarkReading | Non
         "select step, seq_id, segment_id, count(*) as n from usable where coalesce(rejected, '') = '' group by all"
     ).set_index(["step", "seq_id", "segment_id"])["n"]
     several = lengths.groupby(["step", "seq_id"]).size() > 1
-    if several.sum() < FEWEST_RESPONSES or lengths.groupby(["step", "seq_id"]).nunique().max() < 2:
+    if several.sum() < _FEWEST_RESPONSES or lengths.groupby(["step", "seq_id"]).nunique().max() < 2:
         return None
     rows = applied.rows
     length = np.log(lengths.reindex(pd.MultiIndex.from_frame(rows[lengths.index.names])).to_numpy(dtype=float))

@@ -85,7 +85,7 @@ def _before_tools(evidence: LogEvidence) -> MarkReading | None:
 def _reading(evidence: LogEvidence, lost: int, still: int, where: str, steps: tuple[int, ...]) -> MarkReading:
     return MarkReading(
         lost / still,
-        f"gradient_weight is 0 in {lost:,} tokens with an advantage, {percent(lost / still)} of them in {where}, "
+        f"gradient_weight is 0 in {still:,} tokens with an advantage, {percent(lost / still)} of them in {where}, "
         f"{evidence.in_steps(steps)}",
         steps, ("gradient_weight",), evidence.rows_where(f"invalid is null and gradient_weight = 0 and {_COUNTED}"),
         place=where,
