@@ -10,10 +10,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ratioscope.analysis.importers import sqlite_rows
+from ratioscope.analysis.importers import plain, sqlite_rows
 from ratioscope.analysis.importers.batches import SUFFIXES
 from ratioscope.analysis.importers.contents import columns_in, records_of
 from ratioscope.analysis.importers.plain import Record, at_path
+from ratioscope.analysis.importers.source import ImportProblem, Reading
 from ratioscope.errors import RatioscopeError
 
 
@@ -32,35 +33,49 @@ class _Called:
 
 
 _TOKENS = (
-    _Called("logp_behavior", r"(rollout|inference|generation|sampl\w*|vllm|behaviou?r)\w*log_?p\w*"),
+    _Called("logp_behavior", r"(rollout|inference|generation|sampl\w*|vllm|behaviou?r|(^|_)gen_)\w*log_?p\w*"),
     _Called("logp_reference", r"ref\w*_?log_?p\w*"),
-    _Called("logp_current", r"(old|prev|train\w*|actor|prox\w*|current|policy)\w*log_?p\w*"),
-    _Called("logp_behavior", r"^(log_?probs?|logps|completion_log_?probs|token_log_?probs)$", r"prompt"),
+    _Called("logp_current", r"(old|prev|train\w*|actor|prox\w*|current|policy)\w*log_?p\w*|^per_token_log_?p(rob)?s?$"),
+    _Called("logp_behavior", r"^(log_?probs?|logps?|lps?|completion_log_?probs|token_log_?probs)$", r"prompt"),
     _Called("entropy", r"entrop"),
-    _Called("advantage", r"advantage"),
+    _Called("advantage", r"advantage|^advs?$", r"zero"),
     _Called("mask", r"mask|^labels$", r"attention|masked"),
     _Called(
         "token_id", r"(generation|response|completion|output|action)\w*_(ids|tokens)|^output_ids$", r"prompt|num|len"
     ),
-    _Called("token_id", r"^token_?ids?$|^tokens$|^ids$|^input_ids$", r"prompt"),
+    _Called("token_id", r"^token(_?ids?)?$|^tokens$|^toks?$|^gen(erated)?_(ids|tokens)$|^ids$|^input_ids$", r"prompt"),
+    _Called("behavior_version", r"(weight|rollout|sampl\w*|inference|generation)\w*version"),
     _Called("behavior_version", r"version|policy_step", r"^version$|schema|format|api|agent"),
     _Called("prompt_length", r"prompt_len\w*|num_prompt_tokens"),
 )
-_REWARD = _Called("reward", r"^(reward|score)s?$|total_reward")
+_REWARD = _Called("reward", r"^(reward|score|rew)s?(\.total)?$|total_reward|^final_reward$")
+_RESPONSE = _Called("response", r"^(response|completion|output|answer)s?(_text)?$", text=True)
 _SEQUENCES = (
-    _Called("group_id", r"group|^uid$|prompt_i(d|dx)|task_i(d|dx)|task_index|problem_id", r"overrid|size", id=True),
+    _Called(
+        "group_id", r"group|^uids?$|prompt_i(d|dx)(?!s)|task_i(d|dx)|task_index|problem_id", r"overrid|size", id=True
+    ),
     _REWARD,
     _Called("prompt", r"^(prompt|input|question|problem)s?(_text)?$", text=True),
-    _Called("response", r"^(response|completion|output|answer)s?(_text)?$", text=True),
+    _RESPONSE,
     _Called("finish_reason", r"finish|stop_reason", text=True),
 )
-_STEP = _Called("step", r"^(global_|train\w*_|optim\w*_|gen_)?steps?$|iteration|rollout_id")
-_SEQ_ID = _Called("seq_id", r"^(seq|sequence|sample|response|traj\w*|rollout)_?(id|idx|index|uid)$", id=True)
+_STEP = _Called(
+    "step",
+    r"^(global_?|train\w*_|optim\w*_|gen_)?(steps?|iters?|updates?)(_?(idx|index|id|num(ber)?))?$|iteration|rollout_id",
+    id=True,
+)
+_SEQ_ID = _Called("seq_id", r"^(seq|sequence|sample|response|traj\w*|rollout)_?(id|idx|index|uid)$|^seq$", id=True)
+_OF_STEPS = (
+    _Called("policy_version", r"^(policy|trainer)_version$"),
+    _Called("loss", r"^((policy|actor|train\w*)_)?loss$"),
+    _Called("grad_norm", r"grad_?norm"),
+)
 # Without one of these a row has no tokens.
 _NEEDED = {"token_id", "logp_behavior", "logp_current"}
 # Files that are looked at, records of each, and names that are listed.
 _MOST_FILES, _MOST_RECORDS, _MOST_COLUMNS = 8, 20, 200
 _IGNORED = -100
+_BESIDE_A_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # What begins with a word for a step, of the numbers in a file's path.
 _STEP_IN_NAME = re.compile(r"((?:global_?)?(?:step|iter(?:ation)?|update|rollout)s?[_-]?)\d+", re.IGNORECASE)
 
@@ -105,16 +120,20 @@ _SEQUENCES_HEAD = """
 # [sequences.rewards]                 # parts of the reward, by names of yours
 # format = "..."                      # a.b leads into an object, a[*].b into each of a list, a[0] to its first
 
+{steps}
+
+# [run]                               # what is known of the run
+# framework = "..."
+# algorithm = {{ name = "..." }}
+"""
+
+_OF_STEPS_OFF = """\
 # [steps]                             # what is known of an update: of a step's rows the last value counts
 # files = "..."                       # without it: the files of [tokens]
 # [steps.columns]
 # policy_version = "..."              # of the weights before the update, counted as behavior_version is; or "a - b"
 # loss = "..."
-# grad_norm = "..."
-
-# [run]                               # what is known of the run
-# framework = "..."
-# algorithm = {{ name = "..." }}
+# grad_norm = "..."\
 """
 
 
@@ -128,10 +147,12 @@ class _Source:
     records: Sequence[Record]
 
     def candidates(self, called: _Called, depths: Sequence[int]) -> Iterator[str]:
-        """Columns whose names and kinds fit; `depths`: of lists in lists."""
-        for name, kind in self.columns.items():
-            last = re.split(r"[.\]]", name)[-1] or name
-            fits = re.search(called.pattern, last, re.IGNORECASE) and not re.search(called.never, last, re.IGNORECASE)
+        """Columns whose names and kinds fit, one that is called as ours is first; `depths`: of lists in lists."""
+        for name, kind in sorted(self.columns.items(), key=lambda column: _last_of(column[0]) != called.ours):
+            # stepIdx is step_idx, too
+            words = {last := _last_of(name), _BESIDE_A_CAPITAL.sub("_", last)}
+            fits = last == called.ours or any(re.search(called.pattern, word, re.IGNORECASE) for word in words)
+            fits = fits and not re.search(called.never, last, re.IGNORECASE)
             fits = fits and not (called.text and "[*]" in name)  # pieces of texts are none
             if fits and _depth(name, kind) in depths and (called.id or _is_text(kind) == called.text):
                 yield name
@@ -144,8 +165,13 @@ class _Guesses:
     source: _Source
     layout: str
     step: str
+    trouble: str
+    """What is to be done about the step before the files can be read; "": nothing."""
     tokens: dict[str, str]
     sequences: dict[str, str]
+    seq_id: str
+    objects: str
+    """A list of objects that are responses each, which no mapping file can split; "": there is none."""
 
     @property
     def weight(self) -> int:
@@ -158,12 +184,16 @@ def template(path: Path | None) -> str:
     Raises:
         RatioscopeError: there is nothing at the path that a mapping file could describe.
     """
-    sources = _sources(path) if path is not None else []
-    guessed = max(map(_guessed, sources), key=lambda one: one.weight, default=None)
-    tokens, sequences = (guessed.tokens, guessed.sequences) if guessed else ({}, {})
+    sources, problems = _sources(path) if path is not None else ([], [])
+    guesses = [_guessed(source) for source in sources]
+    guessed = max(guesses, key=lambda one: one.weight, default=None)
+    tokens, sequences = (guessed.tokens, guessed.sequences) if guessed and not guessed.objects else ({}, {})
+    scored = _scored(guessed, guesses) if guessed and tokens else None
+    if guessed and scored:
+        tokens, sequences = {"seq_id": guessed.seq_id} | tokens, {"seq_id": scored.seq_id} | scored.sequences
     usual = ("token_id", "logp_behavior", "logp_current", "advantage")
     text = _HEAD.format(path=_comment(quote(str(path))) if path is not None else "PATH")
-    text += "".join(map(_listed, sources))
+    text += "".join(map(_listed, sources)) + "".join(f"#\n# {_comment(str(problem))}\n" for problem in problems)
     text += _STEPS_HEAD.format(step=_step_line(path, guessed))
     files = _files_lines(path, guessed)
     layout = guessed.layout if guessed else "lists"
@@ -171,6 +201,7 @@ def template(path: Path | None) -> str:
         names = ("prompt_length", "mask", "ignore_index")
         of_table: dict[str, str] = {name: tokens[name] for name in names if name in tokens}
         per_token = {ours: theirs for ours, theirs in tokens.items() if ours not in of_table}
+        text += _split(guessed) if guessed and guessed.objects else ""
         text += _TOKENS_HEAD.format(
             files=files,
             layout=layout,
@@ -182,7 +213,9 @@ def template(path: Path | None) -> str:
     else:
         files += f'\nlayout = "{layout}"   {_LAYOUT}'
     text += _SEQUENCES_HEAD.format(
-        files=files, columns=_lines(guessed, sequences, ("group_id", "reward", "prompt", "response"))
+        files=_files_lines(path, scored, guessed) if scored else files,
+        columns=_lines(scored or guessed, sequences, ("group_id", "reward", "prompt", "response")),
+        steps=_of_steps(path, guessed, guesses) if guessed and tokens else _OF_STEPS_OFF,
     )
     return text.rstrip()
 
@@ -194,7 +227,7 @@ def _guessed(source: _Source) -> _Guesses:
     """What the names say, as far as the shapes of the first records go along with it."""
     lists = [called for called in _TOKENS if called.ours in _NEEDED]
     depth = next((depth for depth in (2, 1) if _named(source, lists, (depth,))), 0)
-    several = depth == 2 or (depth == 0 and bool(_named(source, (_REWARD,), (1,))))
+    several = depth == 2 or (depth == 0 and (bool(_named(source, (_REWARD,), (1,))) or _has_texts(source)))
     of_token = range(1 + several, 2 + several) if depth else (0,)
     of_response = range(1 + several)
     tokens: dict[str, str] = {}
@@ -216,9 +249,10 @@ def _guessed(source: _Source) -> _Guesses:
     sequences: dict[str, str] = {}
     for called in _SEQUENCES:
         sequences |= _named(source, (called,), text_depths if called.text else of_response)
-    step = _named(source, (_STEP,), of_response).get("step", "")
+    step, trouble = _step_of(source, of_response)
     layout = "rows" if tokens and not depth else _of_several(source, sequences, step) if several else "lists"
-    return _Guesses(source, layout, step if _ascends(source, step) else "", tokens, sequences)
+    objects = _objects(source, tokens)
+    return _Guesses(source, layout, step, trouble, tokens, sequences, seq_id.get("seq_id", ""), objects)
 
 
 def _named(source: _Source, called: Sequence[_Called], depths: Sequence[int]) -> dict[str, str]:
@@ -283,10 +317,47 @@ def _of_several(source: _Source, sequences: Mapping[str, str], step: str) -> str
     return "steps" if (differ and not chat) or "group_id" in sequences or (step and not prompts) else "groups"
 
 
-def _ascends(source: _Source, step: str) -> bool:
-    found = [value[0] if isinstance(value, list) and value else value for value in _values(source, step)]
-    numbers = [float(value) for value in found if isinstance(value, int | float | str) and _is_number(value)]
-    return bool(numbers) and numbers == sorted(numbers) and len(numbers) == len(found)
+def _has_texts(source: _Source) -> bool:
+    """Whether a row has several responses, as texts; a list of objects is a conversation."""
+    listed = [source.columns[name] for name in source.candidates(_RESPONSE, (1,))]
+    return not _named(source, (_RESPONSE,), (0,)) and any(not re.search("object|struct", kind) for kind in listed)
+
+
+def _objects(source: _Source, tokens: Mapping[str, str]) -> str:
+    """The list whose objects have tokens and a reward beside them; "": there is none, or it has one object a row."""
+    for theirs in tokens.values():
+        name = theirs.rpartition("[*].")[0]
+        beside = any(one.rpartition("[*].")[0] == name for one in source.candidates(_REWARD, (1,)))
+        if name and beside and any(len(value) > 1 for value in _values(source, name) if isinstance(value, list)):
+            return name
+    return ""
+
+
+def _step_of(source: _Source, depths: Sequence[int]) -> tuple[str, str]:
+    """The column that says the step, and what is the matter with it; one with which nothing is comes first."""
+    found = [(name, what) for name in source.candidates(_STEP, depths) if (what := _trouble(source, name)) is not None]
+    return min(found, key=lambda one: bool(one[1]), default=("", ""))
+
+
+def _trouble(source: _Source, name: str) -> str | None:
+    """What is to be done about a column before it can be the step; "": nothing, None: it is none."""
+    found = [value[0] if isinstance(value, list) and value else value for value in _values(source, name)]
+    if not any(isinstance(value, int | float | str) and re.search(r"\d", str(value)) for value in found):
+        return None
+    if odd := [value for value in found if not _is_number(value)]:
+        return (
+            f"It has {_comment(repr(odd[0])):.40}, which is no whole number: write whole numbers into the files first."
+        )
+    if [*map(float, found)] != sorted(map(float, found)):
+        return "The rows are not in its order: sort those of each file by it first" + _sorting(source, name)
+    return ""
+
+
+def _scored(guessed: _Guesses, guesses: Sequence[_Guesses]) -> _Guesses | None:
+    """Where the rewards are, of files that name the responses as those of the tokens do."""
+    if not guessed.seq_id or "reward" in guessed.sequences:
+        return None
+    return next((one for one in guesses if one.seq_id and not one.tokens and "reward" in one.sequences), None)
 
 
 def _values(source: _Source, name: str) -> list[Any]:
@@ -294,9 +365,15 @@ def _values(source: _Source, name: str) -> list[Any]:
 
 
 def _is_number(value: Any) -> bool:
-    with suppress(ValueError):
-        return float(value).is_integer()
+    with suppress(ValueError, TypeError, OverflowError):
+        return not isinstance(value, bool) and float(value).is_integer()
     return False
+
+
+def _last_of(name: str) -> str:
+    """What a column is called in its object; the total of rewards is their `.total`."""
+    found = re.search(r"[^.\]]*(\.total)?$", name)
+    return (found and found[0]) or name
 
 
 def _depth(name: str, kind: str) -> int:
@@ -314,11 +391,14 @@ def _is_text(kind: str) -> bool:
 def _step_line(path: Path | None, guessed: _Guesses | None) -> str:
     if guessed is None:
         return '# step = "step"'
-    if guessed.step:
-        return f"#? step = {_quoted(guessed.step)}"
+    column = f"#? step = {_quoted(guessed.step)}"
+    if guessed.step and not guessed.trouble:
+        return column
     within = _within(path, guessed.source.file)
     if match := _STEP_IN_NAME.search(within):
         return f"#? step_in_name = '{match[1]}(\\d+)'"
+    if guessed.step:
+        return f"{column}\n# {guessed.trouble}"
     runs = re.findall(r"\d+", within)
     if len(runs) == 1:
         return "#? step_in_name = '(\\d+)'"
@@ -327,11 +407,53 @@ def _step_line(path: Path | None, guessed: _Guesses | None) -> str:
     )
 
 
-def _files_lines(path: Path | None, guessed: _Guesses | None) -> str:
+def _files_lines(path: Path | None, guessed: _Guesses | None, beside: _Guesses | None = None) -> str:
+    """Which files a table is in; as a guess, with their step, where they are beside those of others."""
     if guessed is None:
         return 'files = "*.parquet"'
-    said = f"files = {_quoted(re.sub(r'[0-9]+', '*', glob.escape(_within(path, guessed.source.file))))}"
-    return f"{said}\ntable = {_quoted(guessed.source.table)}" if guessed.source.table else said
+    lines = [f"files = {_quoted(re.sub(r'[0-9]+', '*', glob.escape(_within(path, guessed.source.file))))}"]
+    lines += [f"table = {_quoted(guessed.source.table)}"] if guessed.source.table else []
+    lines += [f"step = {_quoted(guessed.step)}"] if beside is not None and guessed.step != beside.step else []
+    return "\n".join(lines if beside is None else [f"#? {line}" for line in lines])
+
+
+def _of_steps(path: Path | None, guessed: _Guesses, guesses: Sequence[_Guesses]) -> str:
+    """What is known of the updates: from files with a row each, or beside the tokens where a row is a step."""
+    own = _named(guessed.source, _OF_STEPS if guessed.layout == "steps" else _OF_STEPS[:1], (0,))
+    own = {ours: theirs for ours, theirs in own.items() if guessed.tokens.get("behavior_version") != theirs}
+    if own:
+        return f"#? [steps]\n#? [steps.columns]\n{_lines(guessed, own, ())}"
+    for one in guesses:
+        found = _named(one.source, _OF_STEPS, (0,))
+        of_responses = one.tokens or one.seq_id or one.sequences.keys() - {"reward"}  # which may be their mean
+        if found and one.step and not one.trouble and not of_responses:
+            return f"#? [steps]\n{_files_lines(path, one, guessed)}\n#? [steps.columns]\n{_lines(one, found, ())}"
+    return _OF_STEPS_OFF
+
+
+def _split(guessed: _Guesses) -> str:
+    """What is said of rows with objects that are responses."""
+    name = _comment(guessed.objects)
+    how = _by_jq(guessed.source, guessed.objects, ".{0}[] as $one | del(.{0}) + $one")
+    return f"""
+
+# Each of {_quoted(name)} has tokens and a reward of its own: it is a response. A mapping file cannot take a row apart:
+# write a row for each of them first{how}"""
+
+
+def _sorting(source: _Source, column: str) -> str:
+    if source.table.isidentifier() and column.isidentifier():
+        return f', as in\n#   CREATE TABLE sorted AS SELECT * FROM "{source.table}" ORDER BY "{column}" + 0, rowid'
+    first = "[0]" if "list" in source.columns[column] else ""
+    return _by_jq(source, column, f"sort_by(.{{0}}{first} | tonumber)[]", "s")
+
+
+def _by_jq(source: _Source, column: str, program: str, options: str = "") -> str:
+    """The command that writes JSON lines anew, where a shell takes the names for no more than names."""
+    name = source.file.name
+    if source.file.suffix not in (".jsonl", ".ndjson") or not re.fullmatch(r"[A-Za-z_][\w.]*", column, re.ASCII):
+        return "."
+    return f", as in\n#   jq -c{options} '{program.format(column)}' {_comment(quote(name))} > rows.jsonl"
 
 
 def _lines(guessed: _Guesses | None, found: Mapping[str, str], usual: Sequence[str]) -> str:
@@ -375,8 +497,8 @@ def _within(path: Path | None, file: Path) -> str:
 # Sources --------------------------------------------------------------------------------------------------------------
 
 
-def _sources(path: Path) -> list[_Source]:
-    """The first files of each kind of name, and the tables of databases."""
+def _sources(path: Path) -> tuple[list[_Source], list[RatioscopeError]]:
+    """The first files of each kind of name, and the tables of databases; and what is wrong with others."""
     if not path.exists():
         raise RatioscopeError(f"{path}: there is no such file or folder.")
     found: dict[str, Path] = {}
@@ -392,12 +514,26 @@ def _sources(path: Path) -> list[_Source]:
     for file in found.values():
         try:
             tables = list(sqlite_rows.tables(file)) if file.suffix in sqlite_rows.SUFFIXES else [""]
-            sources += [_Source(file, table, columns_in(file, table), _first(file, table)) for table in tables]
+            found_in = [_Source(file, table, columns_in(file, table), _first(file, table)) for table in tables]
+            sources += [source for source in found_in if source.columns]
+            if not any(source.columns for source in found_in):
+                problems.append(_nothing_in(file))
         except RatioscopeError as error:
             problems.append(error)
-    if not sources and problems:
+    if not sources:
         raise problems[0]
-    return sources
+    return sources, problems
+
+
+def _nothing_in(file: Path) -> RatioscopeError:
+    """Why a file shows no columns."""
+    looking = Reading()
+    try:
+        if file.suffix not in sqlite_rows.SUFFIXES:
+            next(plain.records(file, looking), None)
+    except ImportProblem as problem:
+        return problem
+    return RatioscopeError(f"{file}: has no rows; name a file that has some.")
 
 
 def _first(file: Path, table: str) -> list[Record]:
