@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.analysis.importers import lines, plain, sqlite_rows
 from ratioscope.analysis.importers.mapping_file import ROW, TableMap
-from ratioscope.analysis.importers.plain import Record, at_path, at_paths, spread
+from ratioscope.analysis.importers.paths import Record, as_stored, at_path, at_paths, spread, taken_apart
 from ratioscope.analysis.importers.source import FIRST_LINE, BadLine, Reading, StepStart
 from ratioscope.analysis.importers.sums import ColumnSum, WholeText, is_list, names_in, summed
 from ratioscope.errors import RatioscopeError, first_line, unknown
@@ -62,12 +62,11 @@ def column_batches(
         NotYetError: it is of a source that grows, and is not whole.
     """
     stored = list(dict.fromkeys(one for name in names for one in names_in(name)))
-    several = table.layout in ("groups", "steps")
     if is_columnar(file):
-        found = _of_columns(file, stored, reading, _ROWS if table.layout == "rows" else _LISTS, several)
+        found = _of_columns(file, stored, reading, table)
     else:
         read = _of_records(file, table, stored, reading, begin)
-        found = _of_rows(file, read, stored, reading, lines_of_batch, several)
+        found = _of_rows(file, read, stored, reading, table, lines_of_batch)
     for columns, numbers in found:
         for name in names:
             if isinstance(name, ColumnSum):
@@ -82,17 +81,17 @@ def is_columnar(file: Path) -> bool:
     return file.suffix in (".parquet", ".arrow", ".feather", ".ipc")
 
 
-def _of_columns(
-    file: Path, names: Sequence[str], reading: Reading, rows_of_batch: int, several: bool
-) -> Iterator[Batch]:
+def _of_columns(file: Path, names: Sequence[str], reading: Reading, table: TableMap) -> Iterator[Batch]:
     """Batches of Parquet and Arrow: columns as they are, or by way of records where that is not enough."""
-    seen = 0
+    seen, rows_of_batch = 0, _ROWS if table.layout == "rows" and not table.each else _LISTS
+    by_record = bool(table.each) or table.layout in ("groups", "steps") or ROW in names
+    read = [*names, table.each]
     try:
-        for batch in parquet_batches(file, names, rows_of_batch) if file.suffix == ".parquet" else arrow_batches(file):
+        for batch in parquet_batches(file, read, rows_of_batch) if file.suffix == ".parquet" else arrow_batches(file):
             found = {name: _part_of(batch, name) for name in names if name != ROW}
             absent = [name for name, column in found.items() if column is None]
             there = dict(named_in(batch.schema)) if absent else {}
-            if unfound := [name for name in absent if not leads_somewhere(name, there)]:
+            if unfound := [name for name in absent if not leads_somewhere(name, there, table.each)]:
                 reading.bad(file, str(unknown("a column here", unfound[0], there)).rstrip(".?"))
                 return
             if file.suffix == ".parquet":
@@ -100,9 +99,9 @@ def _of_columns(
             for start in range(0, batch.num_rows, rows_of_batch):
                 count = min(rows_of_batch, batch.num_rows - start)
                 numbers = range(seen + start + 1, seen + start + count + 1)
-                if several or absent:
+                if by_record or absent:
                     rows = zip(numbers, batch.slice(start, count).to_pylist(), strict=True)
-                    yield from _of_rows(file, rows, names, reading, count, several)
+                    yield from _of_rows(file, rows, names, reading, table, count)
                 else:
                     yield (
                         {name: array.slice(start, count) for name, array in found.items() if array is not None},
@@ -163,8 +162,9 @@ def _of_records(
 ) -> Iterator[tuple[int, Record]]:
     """The records of a file with their lines or numbers."""
     if file.suffix not in sqlite_rows.SUFFIXES:
-        roots = {root for name in names for root in _roots(name)}
-        yield from plain.records(file, reading, arrays=names, only=roots, begin=begin)
+        roots = {root for name in [*names, table.each] for root in _roots(name)}
+        arrays = [as_stored(name, table.each) for name in names]
+        yield from plain.records(file, reading, arrays=arrays, only=roots, begin=begin)
         return
     texts = {name for name in names if isinstance(name, WholeText)}
     try:
@@ -181,24 +181,26 @@ def _of_rows(
     found: Iterable[tuple[int, Record]],
     names: Sequence[str],
     reading: Reading,
+    table: TableMap,
     most: int,
-    several: bool,
 ) -> Iterator[Batch]:
-    """Batches of what lies at the names in records, each of which is one row or `several`, one a response."""
+    """Batches of what lies at the names in records, each of which is one row or several, one a response."""
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     values = 0
-    entered = {root for name in names for root in _roots(name)} - {*names}
-    whole = [name for name in names if isinstance(name, WholeText)]
+    entered = {root for name in [*names, table.each] for root in _roots(name)} - {*names}
+    whole = [name for name in names if isinstance(name, WholeText) and name != ROW]
     beside = [name for name in names if name not in (*whole, ROW)]
     for number, record in found:
         if texts := {name: parsed(record[name]) for name in entered & record.keys() if isinstance(record[name], str)}:
             record = {**record, **texts}
-        row: dict[str, Any] = {ROW: f"{file}:{number}"} if ROW in names else {}
-        row |= {name: at_path(record, name) for name in whole}
+        new: list[dict[str, Any]] = []
         try:
-            row |= {name: _numbers(value) for name, value in at_paths(record, beside).items()}
-            new: list[dict[str, Any]] = list(_responses(row)) if several else [row]
+            for place, one in taken_apart(record, table.each) if table.each else [("", record)]:
+                row: dict[str, Any] = {ROW: f"{file}:{number}{place}"} if ROW in names else {}
+                row |= {name: at_path(one, name) for name in whole}
+                row |= {name: _numbers(value) for name, value in at_paths(one, beside).items()}
+                new += _responses(row) if table.layout in ("groups", "steps") else [row]
         except BadLine as error:
             reading.bad(file, str(error), number)
             continue
@@ -323,9 +325,14 @@ def table_of(path: Path, table: str) -> str:
     return table or next(iter(there))
 
 
-def leads_somewhere(name: str, there: Mapping[str, str]) -> bool:
-    """Whether a name is a column, or a path into one; what is in a text is not known before it is read."""
-    places = [re.sub(r"\[-?[0-9]+\]", "[*]", one) for one in (name.split("|") if name not in there else [name])]
+def leads_somewhere(name: str, there: Mapping[str, str], each: str = "") -> bool:
+    """Whether a name is a column, or a path into one; what is in a text is not known before it is read.
+
+    Args:
+        each: the list whose objects stand for it, where records are taken apart.
+    """
+    names = name.split("|") if name not in there else [name]
+    places = [re.sub(r"\[-?[0-9]+\]", "[*]", as_stored(one, each)) for one in names]
     return any(
         place in there
         or place.removesuffix("[*]") in there

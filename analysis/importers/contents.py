@@ -16,7 +16,7 @@ from ratioscope.analysis.importers.batches import (
     shape_of,
     table_of,
 )
-from ratioscope.analysis.importers.plain import Record
+from ratioscope.analysis.importers.paths import Record
 from ratioscope.analysis.importers.source import Reading
 from ratioscope.errors import RatioscopeError, first_line
 from ratioscope.storage.parquet import read_schema

@@ -59,11 +59,16 @@ def describe(path: Path, mapping: MappingFile) -> Description:
         if not files:
             raise RatioscopeError(f"{mapping.file}, [{name}]: no file below {path} fits files = {table.files!r}.")
         file, there = _columns_of(files, table)
-        wanted = [(ours, each) for ours, theirs in _asked(table).items() for each in names_in(theirs)]
-        for ours, theirs in wanted:
-            if theirs != ROW and not leads_somewhere(theirs, there):
+        wanted = [(ours, one) for ours, theirs in _asked(table).items() for one in names_in(theirs)]
+        for ours, theirs in [("each", table.each), *wanted] if table.each else wanted:
+            if theirs != ROW and not leads_somewhere(theirs, there, table.each):
                 said = unknown(f"a column of {file.name}", theirs, there)
                 raise RatioscopeError(f"{mapping.file}, [{name}]: {ours} = {said}")
+    if mapping.tokens is not None and not mapping.tokens.columns:
+        raise RatioscopeError(
+            f"{mapping.file}, [tokens.columns]: names no column; say which is token_id or logp_behavior, or leave "
+            "[tokens] out."
+        )
     return Description(
         framework=str(mapping.run.get("framework", "")),
         format="mapping file",
@@ -290,7 +295,7 @@ def _tables(mapping: MappingFile) -> list[tuple[str, TableMap]]:
         if table is None:
             continue
         if name == "sequences" and not table.files and mapping.tokens is not None:
-            table = replace(table, files=mapping.tokens.files, table=mapping.tokens.table)
+            table = replace(table, files=mapping.tokens.files, table=mapping.tokens.table, each=mapping.tokens.each)
         found.append((name, table))
     return found
 

@@ -19,7 +19,7 @@ from ratioscope.toml_file import read_toml
 
 Layout = Literal["lists", "rows", "groups", "steps"]
 """What a row is: a response, with a list of each column; a token; a group of responses, or all of a step, with an entry
-per response in each list."""
+per response in each list. Where rows are taken apart (`TableMap.each`), what an object in them is."""
 IDS = ("seq_id", "group_id", "prompt_id")
 """Names of things: text is as good as a number."""
 ROW = "[row]"
@@ -50,6 +50,8 @@ class TableMap:
     table: str = ""
     """Table of a database; "": its only one."""
     layout: Layout = "lists"
+    each: str = ""
+    """List whose objects are the rows, each with what lies around it (`paths.taken_apart`); "": there is none."""
     step: str | int = ""
     """Column with the step, or a sum of columns; a number: all of it is this step."""
     step_in_name: str = ""
@@ -114,9 +116,11 @@ def read_mapping(file: Path) -> MappingFile:
     assert tokens is None or isinstance(tokens, TokensMap)
     steps, rows = tables.get("steps"), tokens or sequences
     if steps and rows and not steps.files:
-        steps = replace(steps, files=rows.files, table=rows.table, layout=rows.layout)
+        steps = replace(steps, files=rows.files, table=rows.table, layout=rows.layout, each=rows.each)
     if sequences and tokens and not sequences.files and sequences.layout not in ("lists", tokens.layout):
         raise RatioscopeError(f"{file}, [sequences]: the rows are those of [tokens], whose layout counts.")
+    if sequences and tokens and not sequences.files and sequences.each not in ("", tokens.each):
+        raise RatioscopeError(f"{file}, [sequences]: the rows are those of [tokens], whose each counts.")
     if rows and rows.layout == "groups" and not any("group_id" in of.columns for of in (tokens, sequences) if of):
         ids = {"group_id": ROW}
         sequences = replace(
@@ -188,11 +192,19 @@ def _table(file: Path, name: str, found: Any, shared: dict[str, Any]) -> TableMa
         raise RatioscopeError(f"{file}, [{name}]: {both[0]} is both a column and a constant.")
     made = kind(**{**given, "columns": columns, "constants": constants} | _listed(given))
     _check_step(file, where, made)
+    if made.each and not _EACH.fullmatch(made.each):
+        raise RatioscopeError(
+            f"{file}, {where}: each = {made.each!r} must lead to a list of objects: 'choices', 'a.choices', or "
+            "'groups[*].choices' for those in each of a list."
+        )
+    if made.layout == "rows" and not made.each and ROW in made.columns.values():
+        raise RatioscopeError(f"{file}, [{name}.columns]: {ROW!r} is a token where layout = 'rows', and names nothing.")
     if isinstance(made, TokensMap):
         _check_tokens(file, made)
     return made
 
 
+_EACH = re.compile(r"[^\[\]|]*[^\[\]|.](\[\*\]\.[^\[\]|]*[^\[\]|.])*")
 _KINDS = {
     "step": str | int,
     "step_offset": int,

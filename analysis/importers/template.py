@@ -4,7 +4,7 @@ import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -13,8 +13,9 @@ from typing import Any
 from ratioscope.analysis.importers import plain, sqlite_rows
 from ratioscope.analysis.importers.batches import SUFFIXES
 from ratioscope.analysis.importers.contents import columns_in, records_of
-from ratioscope.analysis.importers.plain import Record, at_path
-from ratioscope.analysis.importers.source import ImportProblem, Reading
+from ratioscope.analysis.importers.mapping_file import ROW
+from ratioscope.analysis.importers.paths import Record, as_called, at_path, taken_apart
+from ratioscope.analysis.importers.source import BadLine, ImportProblem, Reading
 from ratioscope.errors import RatioscopeError
 
 
@@ -145,6 +146,8 @@ class _Source:
     table: str
     columns: Mapping[str, str]
     records: Sequence[Record]
+    each: str = ""
+    """The list whose objects the records were taken apart into; "": they are as they are stored."""
 
     def candidates(self, called: _Called, depths: Sequence[int]) -> Iterator[str]:
         """Columns whose names and kinds fit, one that is called as ours is first; `depths`: of lists in lists."""
@@ -170,8 +173,6 @@ class _Guesses:
     tokens: dict[str, str]
     sequences: dict[str, str]
     seq_id: str
-    objects: str
-    """A list of objects that are responses each, which no mapping file can split; "": there is none."""
 
     @property
     def weight(self) -> int:
@@ -187,7 +188,7 @@ def template(path: Path | None) -> str:
     sources, problems = _sources(path) if path is not None else ([], [])
     guesses = [_guessed(source) for source in sources]
     guessed = max(guesses, key=lambda one: one.weight, default=None)
-    tokens, sequences = (guessed.tokens, guessed.sequences) if guessed and not guessed.objects else ({}, {})
+    tokens, sequences = (guessed.tokens, guessed.sequences) if guessed else ({}, {})
     scored = _scored(guessed, guesses) if guessed and tokens else None
     if guessed and scored:
         tokens, sequences = {"seq_id": guessed.seq_id} | tokens, {"seq_id": scored.seq_id} | scored.sequences
@@ -201,12 +202,11 @@ def template(path: Path | None) -> str:
         names = ("prompt_length", "mask", "ignore_index")
         of_table: dict[str, str] = {name: tokens[name] for name in names if name in tokens}
         per_token = {ours: theirs for ours, theirs in tokens.items() if ours not in of_table}
-        text += _split(guessed) if guessed and guessed.objects else ""
         text += _TOKENS_HEAD.format(
             files=files,
             layout=layout,
             about=_LAYOUT,
-            lines=_lines(guessed, of_table, ("prompt_length", "mask")),
+            lines=_each_line(guessed) + _lines(guessed, of_table, ("prompt_length", "mask")),
             columns=_lines(guessed, per_token, ("seq_id", *usual) if layout == "rows" else usual),
         )
         files = '# files = "..."                       # where responses are in files of their own'
@@ -251,8 +251,11 @@ def _guessed(source: _Source) -> _Guesses:
         sequences |= _named(source, (called,), text_depths if called.text else of_response)
     step, trouble = _step_of(source, of_response)
     layout = "rows" if tokens and not depth else _of_several(source, sequences, step) if several else "lists"
-    objects = _objects(source, tokens)
-    return _Guesses(source, layout, step, trouble, tokens, sequences, seq_id.get("seq_id", ""), objects)
+    if not source.each and (objects := _objects(source, tokens)):
+        return _guessed(_taken_apart(source, objects))
+    if source.each and _of_one_prompt(source, sequences):
+        sequences.setdefault("group_id", ROW)
+    return _Guesses(source, layout, step, trouble, tokens, sequences, seq_id.get("seq_id", ""))
 
 
 def _named(source: _Source, called: Sequence[_Called], depths: Sequence[int]) -> dict[str, str]:
@@ -331,6 +334,22 @@ def _objects(source: _Source, tokens: Mapping[str, str]) -> str:
         if name and beside and any(len(value) > 1 for value in _values(source, name) if isinstance(value, list)):
             return name
     return ""
+
+
+def _taken_apart(source: _Source, each: str) -> _Source:
+    """The source with the objects of a list as its records."""
+    columns = {as_called(name, each): kind for name, kind in source.columns.items()}
+    records = []
+    for record in source.records:
+        with suppress(BadLine):
+            records += [one for _, one in taken_apart(record, each)]
+    return replace(source, columns=columns, records=records, each=each)
+
+
+def _of_one_prompt(source: _Source, sequences: Mapping[str, str]) -> bool:
+    """Whether the prompt lies around the objects that are responses, and not in them."""
+    each = source.each.replace("[*]", "")
+    return "prompt" in sequences and not sequences["prompt"].startswith(f"{each}.")
 
 
 def _step_of(source: _Source, depths: Sequence[int]) -> tuple[str, str]:
@@ -431,14 +450,10 @@ def _of_steps(path: Path | None, guessed: _Guesses, guesses: Sequence[_Guesses])
     return _OF_STEPS_OFF
 
 
-def _split(guessed: _Guesses) -> str:
-    """What is said of rows with objects that are responses."""
-    name = _comment(guessed.objects)
-    how = _by_jq(guessed.source, guessed.objects, ".{0}[] as $one | del(.{0}) + $one")
-    return f"""
-
-# Each of {_quoted(name)} has tokens and a reward of its own: it is a response. A mapping file cannot take a row apart:
-# write a row for each of them first{how}"""
+def _each_line(guessed: _Guesses | None) -> str:
+    if guessed is None or not guessed.source.each:
+        return ""
+    return f"#? each = {_quoted(guessed.source.each)}   # its objects are the rows; in a name below it is one of them\n"
 
 
 def _sorting(source: _Source, column: str) -> str:
@@ -466,7 +481,8 @@ def _lines(guessed: _Guesses | None, found: Mapping[str, str], usual: Sequence[s
         elif ours == "ignore_index":
             lines.append(f"#? {ours} = {found[ours]}   # what the mask holds where nothing was sampled")
         else:
-            kind = _comment(columns.get(found[ours], "")).replace("item: ", "").replace("element: ", "")
+            kind = _comment(columns.get(found[ours], "what lies in one list"))
+            kind = kind.replace("item: ", "").replace("element: ", "")
             lines.append(f"#? {ours} = {_quoted(found[ours])}   # {kind}")
     return "\n".join(lines)
 

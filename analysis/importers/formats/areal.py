@@ -6,7 +6,8 @@ no version_rle, and its head_version is the smallest of all tokens, the prompt's
 
 from typing import Any
 
-from ratioscope.analysis.importers.plain import Plain, Record
+from ratioscope.analysis.importers.paths import Record
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.responses import Response, plain_text, version
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number

@@ -15,7 +15,8 @@ import numpy as np
 
 from ratioscope.analysis.importers import lines, other_apis
 from ratioscope.analysis.importers.calls import Call, put_calls
-from ratioscope.analysis.importers.plain import Plain, Record, at_path
+from ratioscope.analysis.importers.paths import Record, at_path
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.responses import Response, conversation, other_shape, plain_text, version
 from ratioscope.analysis.importers.source import SURPRISES, BadLine, Reading, Sign
 from ratioscope.analysis.importers.values import as_number, as_part, table_rows

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratioscope.analysis.importers.plain import Plain, Record, at_path
+from ratioscope.analysis.importers.paths import Record, at_path
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.responses import Response, conversation, plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number, numbers, token_ids

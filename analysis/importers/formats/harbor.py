@@ -11,7 +11,8 @@ from typing import Any
 
 from ratioscope.analysis.importers import plain, responses
 from ratioscope.analysis.importers.calls import Call, put_calls
-from ratioscope.analysis.importers.plain import Plain, Record, at_path
+from ratioscope.analysis.importers.paths import Record, at_path
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.responses import Response, plain_text, version
 from ratioscope.analysis.importers.source import Reading, Sign
 from ratioscope.analysis.importers.values import as_number, as_part, content_text, transcript, words_of

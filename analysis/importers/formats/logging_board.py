@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.analysis.importers.plain import Plain, Record, number_lists, of_text
+from ratioscope.analysis.importers.paths import Record
+from ratioscope.analysis.importers.plain import Plain, number_lists, of_text
 from ratioscope.analysis.importers.responses import Response, plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number

@@ -14,7 +14,8 @@ from typing import Any
 
 from ratioscope.analysis.importers import plain, responses
 from ratioscope.analysis.importers.calls import Call, put_calls
-from ratioscope.analysis.importers.plain import Plain, Record, at_path, of_text
+from ratioscope.analysis.importers.paths import Record, at_path
+from ratioscope.analysis.importers.plain import Plain, of_text
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import BadLine, Reading, Sign
 from ratioscope.analysis.importers.values import as_number, calls_of, transcript, words_of

@@ -4,7 +4,8 @@ Read against alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/utils.py (dump_rollout_to
 call. Agentic pipelines write columns of their own there, which are not read.
 """
 
-from ratioscope.analysis.importers.plain import Plain, at_path, of_text
+from ratioscope.analysis.importers.paths import at_path
+from ratioscope.analysis.importers.plain import Plain, of_text
 from ratioscope.analysis.importers.responses import plain_text
 from ratioscope.analysis.importers.source import Sign
 from ratioscope.analysis.importers.values import as_number

@@ -11,7 +11,8 @@ from typing import Any
 
 from ratioscope.analysis.importers import lines, plain, responses
 from ratioscope.analysis.importers.formats.traces import DECIMALS, LISTS, episode_group, told, without_trace
-from ratioscope.analysis.importers.plain import Plain, Record
+from ratioscope.analysis.importers.paths import Record
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.responses import Response
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
 from ratioscope.analysis.importers.values import (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.analysis.importers import lines, responses
-from ratioscope.analysis.importers.plain import Plain, Record, number_lists, of_text
+from ratioscope.analysis.importers.paths import Record
+from ratioscope.analysis.importers.plain import Plain, number_lists, of_text
 from ratioscope.analysis.importers.responses import Response, plain_text
 from ratioscope.analysis.importers.source import Reading, Sign
 from ratioscope.analysis.importers.values import as_number

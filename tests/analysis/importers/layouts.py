@@ -240,6 +240,23 @@ def groups_of_lists(found: list[Response]) -> list[dict[str, Any]]:
     ]
 
 
+def steps_of_objects(found: list[Response]) -> list[dict[str, Any]]:
+    """A row is a step whose groups have their responses as objects, with what is known of a group beside these."""
+    return [
+        {
+            "k": step,
+            "groups": [
+                {
+                    "uid": f"g{group}",
+                    "answers": [response_alone(r) for r in found if (r.step, r.group) == (step, group)],
+                }
+                for group in dict.fromkeys(r.group for r in found if r.step == step)
+            ],
+        }
+        for step in dict.fromkeys(r.step for r in found)
+    ]
+
+
 def labels(r: Response) -> list[int]:
     return [token if sampled else -100 for token, sampled in zip(r.tokens, r.sampled, strict=True)]
 

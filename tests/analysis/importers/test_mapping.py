@@ -33,6 +33,7 @@ from tests.analysis.importers.layouts import (
     shifted,
     steps_of,
     steps_of_lists,
+    steps_of_objects,
     with_prompt,
     with_turns,
     written,
@@ -100,6 +101,67 @@ def test_a_row_that_is_a_group_or_a_step(kind: str, tmp_path: Path) -> None:
     steps = steps_of(folder, text)
     assert rows_of(steps) == expected(ALL)
     assert [json.loads(step.sequences["prompt"][0])[0]["content"] for step in steps] == ["0", "0", "0"]
+
+
+EACH = """step = 'k'
+[tokens]
+files = '*'
+table = 'data'
+each = 'groups[*].answers'
+mask = 'groups.answers.m'
+[tokens.columns]
+token_id = "groups.answers.ids"
+logp_behavior = "groups.answers.mu"
+logp_current = "groups.answers.old"
+[sequences.columns]
+group_id = "groups.uid"
+reward = "groups.answers.score"
+"""
+
+
+@in_one_loop("kind", {kind: kind for kind in EVERY_KIND})
+def test_objects_in_lists_may_be_the_responses(kind: str, tmp_path: Path) -> None:
+    written(tmp_path / kind, steps_of_objects(ALL), kind)
+    by_name = steps_of(tmp_path / kind, EACH)
+    by_place = steps_of(tmp_path / kind, EACH.replace('"groups.uid"', '"[row]"'))
+    for steps in (by_name, by_place):
+        assert rows_of(steps) == expected(ALL)
+        assert [list(step.sequences["reward"]) for step in steps] == [
+            [r.reward for r in ALL if r.step == number] for number, _ in expected(ALL)
+        ]
+
+
+BAD_EACH = {
+    "none": ({"groups": [{"uid": "a"}]}, "no groups[*].answers"),
+    "null": ({"groups": [{"answers": None}]}, "groups[*].answers is no list of objects"),
+    "an object": ({"groups": {"answers": []}}, "groups[*].answers is no list of objects"),
+    "texts": ({"groups": [{"answers": ["a", "b"]}]}, "groups[*].answers is no list of objects"),
+}
+
+
+@in_one_loop("bad", BAD_EACH)
+def test_rows_that_cannot_be_taken_apart_are_named(bad: tuple[dict[str, Any], str], tmp_path: Path) -> None:
+    row, said = bad
+    folder = tmp_path / "x"
+    written(folder, [*steps_of_objects(ALL), {"k": 9} | row], "jsonl")
+    with pytest.raises(ImportProblem, match=re.escape(f"data.jsonl, line 4: {said}.")):
+        steps_of(folder, EACH)
+    assert rows_of(steps_of(folder, EACH, skip_bad=True)) == expected(ALL)
+
+
+def test_what_is_taken_apart_is_there_and_a_list(tmp_path: Path) -> None:
+    written(tmp_path / "x", steps_of_objects(ALL), "jsonl")
+    for given, said in (
+        ("groups[0].answers", "must lead to a list of objects"),
+        ("groups[*].answers[*]", "must lead to a list of objects"),
+        ("groups[*].answer", "each = 'groups[*].answer' is not a column of data.jsonl"),
+    ):
+        with pytest.raises(RatioscopeError, match=re.escape(said)):
+            steps_of(tmp_path / "x", EACH.replace("groups[*].answers", given))
+    with pytest.raises(RatioscopeError, match=r"'\[row\]' is a token where layout = 'rows'"):
+        steps_of(tmp_path / "x", "step='k'\n[tokens]\nfiles='*'\nlayout='rows'\n[tokens.columns]\nseq_id='[row]'")
+    with pytest.raises(RatioscopeError, match=r"\[tokens.columns\]: names no column"):
+        steps_of(tmp_path / "x", "step='k'\n[tokens]\nfiles='*'")
 
 
 def test_text_and_rewards_of_a_step_in_one_line(tmp_path: Path) -> None:
@@ -768,8 +830,9 @@ def test_the_documented_layouts_do_what_the_page_says(tmp_path: Path) -> None:
     assert said == {
         0: ([0], [[11, 12, 13]], [[1.0]]),
         1: ([0], [[12, 13, 14]], [[1.0, 0.0]]),
-        2: ([3], [], [[1.0, 0.0]]),
-        3: ([0], [[11, 12, 13, 14, 15]], [[1.0, 0.0]]),
+        2: ([0], [[11, 12, 13]], [[1.0, 0.0]]),
+        3: ([3], [], [[1.0, 0.0]]),
+        4: ([0], [[11, 12, 13, 14, 15]], [[1.0, 0.0]]),
     }
 
 

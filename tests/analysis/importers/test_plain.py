@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ratioscope.analysis.importers import ImportProblem, Reading, Step
-from ratioscope.analysis.importers.plain import Plain, Record, at_path, at_paths
+from ratioscope.analysis.importers.paths import Record, at_path, at_paths
+from ratioscope.analysis.importers.plain import Plain
 from ratioscope.analysis.importers.source import BadLine
 from ratioscope.analysis.importers.values import as_number, numbers
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ratioscope.analysis.importers import Step
@@ -72,19 +73,12 @@ def test_a_step_in_order_or_in_the_name_comes_before_one_that_is_not(tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-@pytest.mark.parametrize("kind", ["order", "objects"])
-def test_the_commands_that_it_names_do_what_it_says(kind: str, tmp_path: Path) -> None:
-    one = {"token_ids": [1, 2], "logprobs": [-0.1, -0.2], "reward": 1.0}
-    objects = [{"step": 0, "prompt": "hi", "choices": [one, {**one, "reward": 0.0}]}]
-    written(tmp_path / "x", rows("10", "9") if kind == "order" else objects, "jsonl", "my log")
+def test_the_command_that_it_names_does_what_it_says(tmp_path: Path) -> None:
+    written(tmp_path / "x", rows("10", "9"), "jsonl", "my log")
     (command,) = re.findall(r"^#   (jq .*)$", template(tmp_path / "x"), re.MULTILINE)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path / "x")
     (tmp_path / "x" / "my log.jsonl").unlink()
-    found = imported(tmp_path / "x")
-    if kind == "order":
-        assert [step.number for step in found] == [9, 10]
-    else:
-        assert found[0].sequences["reward"].tolist() == [1.0, 0.0] and len(found[0].tokens["token_id"]) == 4
+    assert [step.number for step in imported(tmp_path / "x")] == [9, 10]
 
 
 def test_rows_of_a_database_are_sorted_by_its_own_language(tmp_path: Path) -> None:
@@ -169,13 +163,26 @@ def test_texts_alone_may_be_several_of_a_row(tmp_path: Path) -> None:
         assert 'layout = "lists"' in template(tmp_path / "y")
 
 
-def test_objects_that_are_responses_are_not_put_together(tmp_path: Path) -> None:
-    one = {"token_ids": [1, 2], "logprobs": [-0.1, -0.2], "text": "a", "reward": 1.0}
-    for kind in ("jsonl", "parquet"):
-        written(tmp_path / kind, [{"step": 0, "prompt": "hi", "choices": [one, one]}], kind)
-        text = template(tmp_path / kind)
-        assert guesses(text) == {'step = "step"'}
-        assert '# Each of "choices" has tokens and a reward of its own: it is a response.' in text
+def test_objects_that_are_responses_are_the_rows(tmp_path: Path) -> None:
+    one = {"token_ids": [1, 2], "logprobs": [-0.1, -0.2], "reward": 1.0}
+    other = {"token_ids": [3], "logprobs": [-0.5], "reward": 0.0}
+    in_steps = [response | {"prompt": prompt} for prompt in "ab" for response in (one, other)]
+    shapes: dict[str, list[dict[str, Any]]] = {
+        "a prompt a row": [{"step": 0, "prompt": prompt, "choices": [one, other]} for prompt in "ab"],
+        "a step a row": [{"step": 0, "rollouts": in_steps}],
+        "groups in a row": [{"step": 0, "groups": [{"prompt": prompt, "answers": [one, other]} for prompt in "ab"]}],
+    }
+    for shape, records in shapes.items():
+        for kind in ("jsonl", "parquet"):
+            written(tmp_path / f"{shape} {kind}", records, kind)
+            (step,) = imported(tmp_path / f"{shape} {kind}")
+            assert step.tokens is not None and step.tokens["token_id"].tolist() == [1, 2, 3] * 2
+            assert step.sequences["reward"].tolist() == [1.0, 0.0] * 2
+            assert list(step.sequences["prompt"]) == [*"aabb"]
+            assert np.ma.asarray(step.sequences.get("group_id", [])).tolist() == (
+                [] if shape == "a step a row" else [0, 0, 1, 1]
+            )
+    one |= {"text": "a"}
     turns = [{name: value for name, value in one.items() if name != "reward"}] * 2
     for name, row in {"a": {"choices": [one]}, "b": {"turns": turns, "reward": 1.0}}.items():
         written(tmp_path / name, [{"step": 0} | row], "jsonl")
