@@ -197,7 +197,8 @@ def _of_rows(
         new: list[dict[str, Any]] = []
         try:
             for place, one in taken_apart(record, table.each) if table.each else [("", record)]:
-                row: dict[str, Any] = {ROW: f"{file}:{number}{place}"} if ROW in names else {}
+                of = place if table.layout == "groups" else place.rpartition(".")[0]
+                row: dict[str, Any] = {ROW: f"{file}:{number}{of}"} if ROW in names else {}
                 row |= {name: at_path(one, name) for name in whole}
                 row |= {name: _numbers(value) for name, value in at_paths(one, beside).items()}
                 new += _responses(row) if table.layout in ("groups", "steps") else [row]

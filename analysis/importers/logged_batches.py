@@ -35,23 +35,28 @@ class Batches:
     """Responses to a prompt: what all runs of equal prompts are multiples of; 0: no number above 1."""
     has_total: bool
     """The reward is that of the only function, or the plain sum, to which the advantages are proportional."""
+    said: int = 0
+    """Responses to a prompt as the trainer's settings say; 0: they are not there."""
 
     @classmethod
-    def of(cls, first: Sequence[Sequence[Row]], own: Collection[str], advantage: str) -> "Batches":
+    def of(cls, first: Sequence[Sequence[Row]], own: Collection[str], advantage: str, said: int = 0) -> "Batches":
         """Look at some batches.
 
         Args:
             own: columns that are the trainer's.
             advantage: the one with the advantage.
+            said: responses to a prompt by the trainer's settings, where these are known.
         """
         rewards = _rewards(next(filter(None, first), []), own)
         size = math.gcd(*(length for rows in first for length in _runs(rows)))
         size = size if size > 1 else 0
-        return cls(rewards, size, len(rewards) == 1 or _adds_up(first, rewards, size, advantage))
+        has_total = len(rewards) == 1 or _adds_up(first, rewards, size, said, advantage)
+        return cls(rewards, size, has_total, said)
 
     def groups(self, rows: Sequence[Row]) -> list[int]:
-        """One number for responses that follow each other on the same prompt, `size` at most."""
-        return _groups(rows, self.size)
+        """One number for as many responses as the settings say; else for those that follow each other on the same
+        prompt, `size` at most."""
+        return _groups(rows, self.size, self.said)
 
     def reward(self, row: Row) -> dict[str, float | None]:
         """The reward of a response and its parts, as columns of the sequences table."""
@@ -80,11 +85,11 @@ def _rewards(rows: Sequence[Row], own: Collection[str]) -> tuple[str, ...]:
     )
 
 
-def _adds_up(batches: Sequence[Sequence[Row]], names: Sequence[str], size: int, advantage: str) -> bool:
+def _adds_up(batches: Sequence[Sequence[Row]], names: Sequence[str], size: int, said: int, advantage: str) -> bool:
     """Whether advantages are those of the plain sum of the columns: proportional to it within every group."""
     judged = False
     for rows in batches:
-        groups = np.array(_groups(rows, size))
+        groups = np.array(_groups(rows, size, said))
         sums = np.array([_total(row, names) for row in rows])
         advantages = np.array([as_number(row.get(advantage)) or 0.0 for row in rows])
         for group in set(groups.tolist()):
@@ -114,9 +119,25 @@ def _runs(rows: Sequence[Row]) -> list[int]:
     return [len([*run]) for _, run in groupby(rows, key=lambda row: responses.plain_text(row["prompt"]))]
 
 
-def _groups(rows: Sequence[Row], size: int) -> list[int]:
+def _groups(rows: Sequence[Row], size: int, said: int) -> list[int]:
+    if said and _fits(rows, said):
+        return [place // said for place in range(len(rows))]
     numbers: list[int] = []
     for run in _runs(rows):
         first = numbers[-1] + 1 if numbers else 0
         numbers += [first + (place // size if size else 0) for place in range(run)]
     return numbers
+
+
+def _fits(rows: Sequence[Row], size: int) -> bool:
+    """Whether rows may be groups of this size, one after the other: no run of equal prompts has parts of two.
+
+    That prompts differ within a group does not speak against it: of several turns, the earlier ones are in the prompt.
+    """
+    begin = 0
+    for run in _runs(rows):
+        end = begin + run
+        if begin // size != (end - 1) // size and (begin % size or end % size):
+            return False
+        begin = end
+    return not len(rows) % size

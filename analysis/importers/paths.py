@@ -149,7 +149,7 @@ def taken_apart(record: Record, path: str) -> Iterator[tuple[str, Record]]:
         path: `a.b`; with `a[*].b` for each object of b in each of a.
 
     Returns:
-        Of each the places on the way but for the last, which those share that lie in one list; and the record.
+        Of each its places in the lists on the way, as in ".0.2", and the record.
 
     Raises:
         BadLine: there is no list of objects.
@@ -172,7 +172,7 @@ def _apart(value: Any, way: Sequence[str | int | None], path: str) -> Iterator[t
         raise BadLine(f"{path} is no list of objects")
     for number, one in enumerate(value):
         for place, inner in _apart(one, on, path):
-            yield f".{number}{place}" if on else "", inner
+            yield f".{number}{place}", inner
 
 
 def as_stored(name: str, each: str) -> str:

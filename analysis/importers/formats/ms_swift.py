@@ -3,6 +3,7 @@
 Read against ms-swift 4.6.0: swift/rlhf_trainers/grpo_trainer.py (log) and gkd_trainer.py, whose line is the queue of
 the last generation at a logging step, as TRL's is; swift/megatron/trainers/rollout_mixin.py (_build_log_table), whose
 line is one generation; swift/ray/megatron/base_trainer.py (_maybe_log_completions), whose line is a response.
+Beside it lies args.json, of swift/arguments/base_args/base_args.py (save_args).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from ratioscope.analysis.importers import lines, responses
 from ratioscope.analysis.importers.logged_batches import FIRST, NO_TOTAL, SUM, Batches, Row, seen_before
 from ratioscope.analysis.importers.responses import plain_text, version
 from ratioscope.analysis.importers.source import Description, Importer, Reading, Sign, Step
+from ratioscope.analysis.importers.values import config
 
 _NAME = "completions.jsonl"
 _STEPS = ("step", "gen_step")
@@ -39,6 +41,10 @@ _RUNS = (
     "Responses that follow each other on the same prompt are a group; where a prompt came twice in a row, groups are "
     "as large as the lengths of all such runs allow."
 )
+_BY_SIZE = (
+    "Groups are of num_generations responses, as args.json says; where rows contradict it, responses that follow each "
+    "other on the same prompt are one."
+)
 
 Numbered = tuple[int, int, list[Row]]
 """A step, the line at which its rows begin, and the rows."""
@@ -54,7 +60,7 @@ def _describe(path: Path) -> Description | None:
     first = _first(file) if file is not None else []
     if file is None or not first:
         return None
-    batches = _judged(first)
+    batches = _judged(first, file)
     has_advantage = "advantages" in first[0][2][0]
     missing = dict(_MISSING)
     if has_advantage:
@@ -71,7 +77,11 @@ def _describe(path: Path) -> Description | None:
         format="ms-swift log_completions",
         path=path,
         missing=missing,
-        assumed=(*(_QUEUE if "step" in first[0][2][0] else _GENERATIONS), _RUNS, *adds_up),
+        assumed=(
+            *(_QUEUE if "step" in first[0][2][0] else _GENERATIONS),
+            _BY_SIZE if batches.said else _RUNS,
+            *adds_up,
+        ),
     )
 
 
@@ -79,8 +89,15 @@ def _first(file: Path) -> list[Numbered]:
     return [*islice(_generations(file, Reading(growing=True, skip_bad=True)), FIRST)]
 
 
-def _judged(first: Sequence[Numbered]) -> Batches:
-    return Batches.of([rows for _, _, rows in first], _OWN, "advantages")
+def _judged(first: Sequence[Numbered], file: Path) -> Batches:
+    return Batches.of([rows for _, _, rows in first], _OWN, "advantages", _said_in_a_group(file))
+
+
+def _said_in_a_group(file: Path) -> int:
+    """Responses to a prompt by the settings beside the file; 0 where there are none, or a training without groups."""
+    settings = config(file.parent / "args.json")
+    size = settings.get("num_generations")
+    return size if settings.get("rlhf_type") == "grpo" and isinstance(size, int) and size > 1 else 0
 
 
 def _batches(file: Path, reading: Reading) -> Batches:
@@ -89,7 +106,7 @@ def _batches(file: Path, reading: Reading) -> Batches:
     if file in reading.judged:
         known: Batches = reading.judged[file]
         return known
-    found = _judged(first := _first(file))
+    found = _judged(first := _first(file), file)
     if len(first) == FIRST:
         reading.judged[file] = found
     return found

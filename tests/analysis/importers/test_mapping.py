@@ -131,6 +131,19 @@ def test_objects_in_lists_may_be_the_responses(kind: str, tmp_path: Path) -> Non
         ]
 
 
+def test_objects_in_a_list_may_be_groups(tmp_path: Path) -> None:
+    steps = [
+        {"k": 3, "groups": [{key: value for key, value in row.items() if key != "k"} for row in groups_of_lists(ALL)]}
+    ]
+    written(tmp_path / "x", steps, "jsonl")
+    lists = "mask='groups.labels'\nignore_index=-100\nprompt_length='groups.p'"
+    text = f"step='k'\n[tokens]\nfiles='*'\neach='groups'\nlayout='groups'\n{lists}\n{COLUMNS}"
+    text = re.sub(r'"(ids|mu|old|score)"', r'"groups.\1"', text).replace('group_id = "uid"', "")
+    (step,) = steps_of(tmp_path / "x", text)
+    assert list(step.sequences["reward"]) == [r.reward for r in ALL]
+    assert list(step.sequences["group_id"]) == [place // 2 for place in range(len(ALL))]
+
+
 BAD_EACH = {
     "none": ({"groups": [{"uid": "a"}]}, "no groups[*].answers"),
     "null": ({"groups": [{"answers": None}]}, "groups[*].answers is no list of objects"),
