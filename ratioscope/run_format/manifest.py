@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from ratioscope.errors import RunFormatError, first_line
@@ -131,7 +132,12 @@ class Manifest:
             raise RunFormatError(f"{path}: cannot be read as JSON ({first_line(error)}).") from None
         if not isinstance(contents, dict):
             raise RunFormatError(f"{path}: must hold a JSON object, it holds a {type(contents).__name__}.")
-        check_version(str(contents.get("schema_version", "missing")), str(path))
+        if "schema_version" not in contents:
+            raise RunFormatError(
+                f"{path}: says no schema_version, so it is another program's; "
+                f"`ratioscope import {quote(str(folder))}` looks at its files."
+            )
+        check_version(str(contents["schema_version"]), str(path))
         known = {declared.name for declared in fields(cls)} - {"extra"}
         defaults = {
             "name": folder.name,

@@ -87,6 +87,14 @@ def test_what_is_not_json_is_one_clear_sentence(tmp_path: Path, text: str) -> No
         Manifest.read(tmp_path)
 
 
+def test_the_run_of_another_program_is_sent_to_import(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"id": "x", "status": "done"}', encoding="utf-8")
+    with pytest.raises(RunFormatError, match=r"program's; `ratioscope import '.*my run'` looks at its files\.$"):
+        Manifest.read(folder)
+
+
 @pytest.mark.parametrize(("text", "kind"), [("[]", "list"), ("3", "int"), ('"run"', "str"), ("null", "NoneType")])
 def test_json_that_is_no_object_is_one_clear_sentence(tmp_path: Path, text: str, kind: str) -> None:
     (tmp_path / "run.json").write_text(text, encoding="utf-8")

@@ -128,7 +128,7 @@ BROKEN = {
     "half-written": ('{"name": "mine", "sche', "cannot be read as JSON"),
     "not text": (b"\xff\xfe\x00", "cannot be read as JSON"),
     "a list": ("[]", "must hold a JSON object"),
-    "no version": ("{}", "schema version"),
+    "no version": ("{}", "another program's"),
     "newer": ('{"schema_version": "2.0"}', "upgrade ratioscope"),
     "a wrong type": ('{"schema_version": "1.0", "tags": "x"}', "field 'tags' has the wrong type"),
     "an unknown state": ('{"schema_version": "1.0", "status": "asleep"}', "status 'asleep'"),
