@@ -237,7 +237,10 @@ ENTRIES = (
         formula=r"\mathrm{mean}\,\rho_k(e^{\ell}-1-\ell),\ \ell=\log\pi_{\mathrm{teacher}}/\pi_k",
         definition="KL(current || teacher) from the logged teacher log-probs, importance-weighted to the current policy.",
         source="S4 eq. 97, of another policy",
-        reading="What on-policy distillation lowers: flat or rising, the policy does not learn from its teacher.",
+        reading=(
+            "What on-policy distillation lowers: flat or rising, the policy does not learn from its teacher. Too low "
+            "where the teacher gives its likeliest tokens alone: the others are left out."
+        ),
         unit="nats",
         better="lower",
         moment=Moment.FIRST,

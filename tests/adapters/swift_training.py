@@ -72,8 +72,8 @@ def started(folder: Path, kind: str) -> list[dict[str, float]]:
         per_device_train_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=4, num_iterations=2,
         max_completion_length=8, max_length=64, max_steps=4, learning_rate=5e-3, attn_impl="eager", bf16=False,
         fp16=False, eval_strategy="no", save_strategy="no", logging_steps=1, report_to=[], check_model=False,
-        output_dir=str(folder / "output"), callbacks=["ratioscope"], log_entropy=True, dataset_num_proc=1,
-        dataloader_num_workers=0, **(two if kind == "turns" else {}),
+        output_dir=str(folder / "output"), callbacks=["ratioscope"], log_entropy=True, log_completions=True,
+        dataset_num_proc=1, dataloader_num_workers=0, **(two if kind == "turns" else {}),
     )  # fmt: skip
     logged: list[dict[str, float]] = rlhf_main(arguments)["log_history"]
     assert made[0].failure == "", made[0].failure

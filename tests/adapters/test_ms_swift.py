@@ -18,10 +18,12 @@ import torch
 from ratioscope.adapters.cost import Cost
 from ratioscope.adapters.ms_swift import SwiftRecorder, record
 from ratioscope.adapters.trl.columns import Pass
+from ratioscope.analysis.importers.formats import ms_swift
 from ratioscope.analysis.linter import lint
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.errors import RatioscopeError
 from tests.adapters.trl_training import score
+from tests.making.foreign.reading import steps_of
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,20 @@ def test_turns_and_a_sampler_that_says_its_log_probabilities(trained: Path) -> N
     ratio = np.exp(tokens["logp_behavior_train"] - tokens["logp_behavior"])
     assert ((tokens["rejected"] == "importance sampling mask") == (ratio > 1)).all()
     assert "n_tool_calls" in sequences and (messages["content"] == "3 4")[messages["role"] == "tool"].all()
+
+
+@pytest.mark.parametrize("kind", ["plain", "turns"])
+def test_the_completions_that_it_writes_itself_are_imported_as_they_were_recorded(trained: Path, kind: str) -> None:
+    """The four updates are of one generation, which ms-swift logs as far as it has been trained on."""
+    (file,) = (trained / kind / "output").glob("*/completions.jsonl")
+    steps, (_, recorded, _) = steps_of(ms_swift.IMPORTER, file.parent), tables(trained / kind)
+    assert [step.number for step in steps] == [1, 2]
+    for step in steps:
+        found, expected = step.sequences, recorded[recorded["step"] == step.number - 1].reset_index()
+        assert found["group_id"] == pd.factorize(expected["group_id"])[0].tolist() == [0] * 4 + [1] * 4
+        assert found["reward"] == expected["reward"].tolist()
+        last = expected["response"].str.rpartition("assistant: ")[2]  # of several turns, the others are in the prompt
+        assert found["response"] == last.tolist()
 
 
 def test_its_mask_of_whole_responses_is_kept_as_trls() -> None:

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from ratioscope.adapters import verl as plugin
 from ratioscope.adapters.verl import hooks
 from ratioscope.adapters.verl.hooks import reward_parts, scalars_of
 from ratioscope.analysis.frameworks import report
+from ratioscope.analysis.importers.formats import verl_rollouts
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.rules.gates import GATES
+from tests.making.foreign.reading import steps_of
 
 if TYPE_CHECKING:
     from tests.adapters.verl_training import Queue
@@ -106,6 +109,33 @@ def test_the_policy_before_and_after_the_update(record: Record) -> None:
     assert not np.isin(np.float32(shifted), np.float32(after)).all()
 
 
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_teacher_of_a_distillation(record: Record, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Place t of verl's columns is of the token after it: the one that came (1), or the teacher's likeliest (3)."""
+    teacher = training.Policy(5)
+    respond = training.Sampler._response
+
+    def response(sampler: Any, *of: Any) -> dict[str, Any]:
+        row = respond(sampler, *of)
+        logps = teacher.table.detach().log_softmax(-1)[row["input_ids"]]
+        next_ids = row["input_ids"].roll(-1)[:, None]
+        ids = next_ids if most == 1 else logps.topk(most).indices
+        return row | {"teacher_ids": ids.int(), "teacher_logprobs": logps.gather(1, ids)}
+
+    monkeypatch.setattr(training.Sampler, "_response", response)
+    folder, _, queue = record(steps=1)
+    tokens, expected = table(folder, "tokens"), []
+    for row in queue.rows.values():
+        ids, mask = row["input_ids"], row["response_mask"].bool()
+        logps = teacher.table.detach().log_softmax(-1)[ids[:-1]]
+        own = logps.gather(1, ids[1:, None])[-len(mask) :, 0]
+        known = (logps.topk(training.VOCABULARY if most == 1 else most).indices == ids[1:, None]).any(1)[-len(mask) :]
+        expected.append(np.where(known, own, np.nan)[mask])
+    logged = tokens["logp_teacher"].to_numpy(float)
+    np.testing.assert_allclose(np.sort(logged), np.sort(np.concatenate(expected)), rtol=1e-6)
+    assert np.isnan(logged).any() == (most > 1) and np.isfinite(logged).any()
+
+
 def test_versions(record: Record) -> None:
     folder, _, _ = record()
     tokens, sequences, steps = (table(folder, name) for name in ("tokens", "sequences", "steps"))
@@ -114,6 +144,38 @@ def test_versions(record: Record) -> None:
     assert len(stale) == 2 * training.PROMPTS
     merged = tokens.merge(stale[["step", "seq_id"]])
     assert merged["behavior_version"].isna().all() and tokens["behavior_version"].notna().sum() > len(merged)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["current trainer", "old trainer"])
+def test_the_rollouts_that_verl_writes_itself_are_imported_as_they_were_recorded(
+    record: Record, tmp_path: Path, old: bool
+) -> None:
+    """By `_log_rollout_data` of its own trainers, into rollout_data_dir."""
+    folder, made, queue = record()
+    dump = tmp_path / "rollouts"
+    writer = training.old_trainer(made.config, queue) if old else made
+    writer._init_dump_executor()
+    for number in (1, 2, 3):
+        writer.global_steps = number
+        keys = [key for key in queue.rows if f"-{number}-0_" in key]
+        if old:
+            batch, parts = training.old_batch([queue.rows[key] for key in keys])
+            writer._log_rollout_data(batch, parts, {}, str(dump))
+        else:
+            writer._log_rollout_data(queue.kv_batch_put(keys, "train"), {}, str(dump))
+    writer._shutdown_dump_executor()
+    steps, recorded = steps_of(verl_rollouts.IMPORTER, dump), table(folder, "sequences")
+    assert [step.number for step in steps] == [1, 2, 3]
+    for step in steps:
+        found, expected = pd.DataFrame(step.sequences), recorded[recorded["step"] == step.number]
+        assert set(found["prompt"]) == set(expected["prompt"]) == {"w1 w1", "w2 w2 w2", "w3 w3 w3 w3"}
+        texts = [one["response"].str.replace(r" ?\bw0\b", "", regex=True).str.strip() for one in (found, expected)]
+        assert sorted(texts[0]) == sorted(texts[1])  # its own files have no padding and no end
+        np.testing.assert_allclose(np.sort(found["reward"]), np.sort(expected["reward"]), rtol=1e-6)
+        assert found.groupby("group_id")["prompt"].nunique().eq(1).all()
+        assert found.groupby("group_id").size().tolist() == [training.GROUP] * training.PROMPTS
+        assert found.get("reward_odd", found["reward"]).equals(found["reward"])
+    assert ("reward_odd" in steps[0].sequences) is old
 
 
 @pytest.mark.parametrize("overrides", [WEIGHING, (*WEIGHING, *REJECTING)], ids=["weights", "weights and rejection"])
@@ -238,7 +300,7 @@ def test_the_old_trainer(record: Record, overrides: tuple[str, ...], tmp_path: P
 def test_a_fork_with_a_fit_of_its_own_is_recorded_to_its_end_or_said_not_to_be(
     record: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As Agent Lightning's trainer, which updates within a method of its own, and RAGEN's, which asks the workers."""
+    """As Agent Lightning's trainer, which updates within a method of its own."""
     _, made, queue = record(steps=1)
     rows = [row for key, row in queue.rows.items() if not key.startswith("pad")]
 
@@ -251,9 +313,12 @@ def test_a_fork_with_a_fit_of_its_own_is_recorded_to_its_end_or_said_not_to_be(
             return
             self._update_actor(None)  # which old_step calls
 
-    class Direct(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
+    class Elsewhere(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
+        def fit(self) -> None: ...
+
+    class Without(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
         def fit(self) -> None:
-            self.actor_rollout_wg.update_actor(None)
+            self.made_later = lambda: self.actor_rollout_wg.update_actor(None)
 
     with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING, "ratioscope"):
         patch.setenv("RATIOSCOPE_RUN", str(tmp_path / "fork"))
@@ -263,11 +328,56 @@ def test_a_fork_with_a_fit_of_its_own_is_recorded_to_its_end_or_said_not_to_be(
         assert [one for one in caplog.records if one.name == "ratioscope"] == []
         fork.fit()
         assert open_run(tmp_path / "fork").status == "finished"  # not at the end of the process
-        hooks._begin(lambda trainer: None, object.__new__(Direct))
-    (said,) = [one.getMessage() for one in caplog.records if one.name == "ratioscope"]
-    assert said == (
-        "ratioscope does not record: the fit of Direct does not call _update_actor, as verl's trainer does."
-    )
+        hooks._begin(lambda trainer: None, object.__new__(Elsewhere))
+        patch.setenv("RATIOSCOPE_RUN", str(tmp_path / "without"))
+        without = object.__new__(Without)
+        hooks._begin(lambda trainer: None, without)
+        without.fit()
+    assert [one.getMessage() for one in caplog.records if one.name == "ratioscope"] == [
+        "ratioscope does not record: the fit of Elsewhere calls neither _update_actor nor the workers' update_actor.",
+        "ratioscope does not record: when the fit of Without begins, it has no actor_rollout_wg that updates.",
+    ]
+
+
+@pytest.mark.parametrize("before_07", [False, True], ids=["a fork", "verl before 0.7"])
+def test_a_fit_that_asks_the_workers_for_the_update_is_recorded_as_verls_own(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_07: bool
+) -> None:
+    """As in verl before 0.7, and in Agent Lightning 0.3 and RAGEN."""
+    folder, made, queue = record(*REJECTING, new=1, steps=1)
+    expected = table(folder, "tokens")
+    rows = [row for key, row in queue.rows.items() if not key.startswith("pad")]
+
+    class Direct(training.RayPPOTrainer):  # type: ignore[misc, name-defined]
+        def fit(self) -> None:
+            batch = training.ready_for_the_update(inner, rows)
+            if not before_07:  # a name of RAGEN's, whose uid is another one for each response
+                batch.non_tensor_batch["group_ids"] = batch.non_tensor_batch["uid"]
+                batch.non_tensor_batch["uid"] = np.arange(len(batch)).astype(str).astype(object)
+            self.updated = self.actor_rollout_wg.update_actor(batch)
+
+    monkeypatch.setenv("RATIOSCOPE_RUN", str(tmp_path / "direct"))
+    inner = training.old_trainer(made.config, queue)
+    direct = object.__new__(Direct)
+    direct.__dict__.update(inner.__dict__, actor_rollout_wg=training.DirectWorkers(inner))
+    scores = None if before_07 else lambda trainer, batch: inner._compute_old_log_prob(batch)
+    monkeypatch.setattr(Direct, "_compute_old_log_prob", scores)
+    if before_07:
+        old = ModuleType("verl.trainer.ppo.ray_trainer")
+        old.RayPPOTrainer = type("RayPPOTrainer", (), {"__init__": Direct.__init__, "fit": Direct.fit})  # type: ignore[attr-defined]
+        hooks.wrap_old_trainer(old)
+        old.RayPPOTrainer.fit(direct)
+    else:
+        hooks._begin(lambda trainer: None, direct)
+        direct.fit()
+    assert "actor/pg_loss" in direct.updated.meta_info["metrics"]
+    assert open_run(tmp_path / "direct").status == "finished" and direct._ratioscope.recording.failure == ""
+    found = table(tmp_path / "direct", "tokens")
+    order = ["group_id", "token_id", "logp_behavior", "position"]
+    found, expected = (frame.sort_values(order).reset_index(drop=True) for frame in (found, expected))
+    shared = ["group_id", "token_id", "position", "logp_behavior", "logp_current", "logp_new", "advantage", "rejected"]
+    pd.testing.assert_frame_equal(found[shared], expected[shared], rtol=1e-5, atol=1e-6, check_dtype=False)
+    assert table(tmp_path / "direct", "steps")["loss"].notna().all()
 
 
 def test_a_failure_ends_the_recording_with_one_warning(

@@ -4,6 +4,7 @@ What is not verl's here is what needs Ray and GPUs: the transport of TransferQue
 conversion of rows to a TensorDict), the worker group (one model in this process) and the sampling.
 """
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -138,10 +139,11 @@ class Words:
     eos_token_id = pad_token_id = 0
 
     def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool = False) -> list[str]:
-        return [self.decode(row) for row in rows]
+        return [self.decode(row, skip_special_tokens) for row in rows]
 
-    def decode(self, row: Sequence[int]) -> str:
-        return " ".join(f"w{token}" for token in row)
+    def decode(self, row: Sequence[int], skip_special_tokens: bool = False) -> str:
+        special = (self.pad_token_id,) if skip_special_tokens else ()
+        return " ".join(f"w{token}" for token in row if token not in special)
 
 
 class Sampler:
@@ -283,8 +285,28 @@ def old_trainer(config: DictConfig, queue: Queue) -> RayPPOTrainer:
     return made
 
 
+def old_batch(rows: list[dict[str, Any]]) -> tuple[DataProto, dict[str, Any]]:
+    """Padded rows as the old trainer has them after the rewards, and the parts of the rewards."""
+    width, depth = (max(len(row[name]) for row in rows) for name in ("responses", "prompts"))
+    tensors = {
+        name: torch.stack([torch.nn.functional.pad(row[column], (0, width - len(row[column]))) for row in rows])
+        for name, column in (("responses", "responses"), ("token_level_scores", "rm_scores"))
+    }
+    tensors["prompts"] = torch.stack(
+        [torch.nn.functional.pad(row["prompts"], (depth - len(row["prompts"]), 0)) for row in rows]
+    )
+    truths = np.array([{"ground_truth": "odd"} for _ in rows], dtype=object)
+    batch = DataProto.from_dict(tensors=tensors, non_tensors={"reward_model": truths})
+    return batch, {"odd": np.array([row["rm_scores"].sum().item() for row in rows])}
+
+
 def old_step(made: RayPPOTrainer, rows: list[dict[str, Any]]) -> None:
-    """What `RayPPOTrainer.fit` does with a batch between sampling and the update, by the same functions of verl."""
+    """What `RayPPOTrainer.fit` does with a batch after sampling, by the same functions of verl."""
+    made._update_actor(ready_for_the_update(made, rows))
+
+
+def ready_for_the_update(made: RayPPOTrainer, rows: list[dict[str, Any]]) -> DataProto:
+    """What `RayPPOTrainer.fit` hands to the update."""
     from verl.trainer.ppo import rollout_corr_helper as helper
 
     width, depth = (max(len(row[name]) for row in rows) for name in ("responses", "prompts"))
@@ -314,5 +336,19 @@ def old_step(made: RayPPOTrainer, rows: list[dict[str, Any]]) -> None:
     else:
         batch = batch.union(made._compute_old_log_prob(batch)[0].select(batch_keys=["old_log_probs"]))
         batch, _ = helper.compute_rollout_correction_and_add_to_batch(batch, correction)
-    batch = compute_advantage(batch, adv_estimator="grpo", norm_adv_by_std_in_grpo=True, config=made.config.algorithm)
-    made._update_actor(batch)
+    return compute_advantage(batch, adv_estimator="grpo", norm_adv_by_std_in_grpo=True, config=made.config.algorithm)
+
+
+class DirectWorkers:
+    """Workers that take and give what those of verl before 0.7 do, by the conversions of the newer trainer."""
+
+    def __init__(self, made: RayPPOTrainer) -> None:
+        self.trainer = made
+
+    def update_actor(self, batch: DataProto) -> DataProto:
+        updated: DataProto = inspect.unwrap(RayPPOTrainer._update_actor)(self.trainer, batch)
+        return updated
+
+    def compute_log_prob(self, batch: DataProto) -> DataProto:
+        found: DataProto = self.trainer._compute_old_log_prob(batch)[0]
+        return found

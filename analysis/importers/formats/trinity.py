@@ -41,6 +41,7 @@ _KINDS = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16"
     "BF16": "u2",
 }
 
+_PER_TOKEN = {"logprobs": "logp_behavior", "advantages": "advantage", "teacher_logprobs": "logp_teacher"}
 _MISSING = {
     "logp_current": "the explorer writes experiences before the trainer scores them",
     "advantage": "the explorer writes experiences before advantages are computed",
@@ -180,7 +181,7 @@ def _response(
         raise BadLine("it has no tokens with log-probabilities")
     length = len(covering)
     values: dict[str, Any] = {"token_id": tensors["tokens"][len(tensors["tokens"]) - length :]}
-    for name, column in (("logprobs", "logp_behavior"), ("advantages", "advantage")):
+    for name, column in _PER_TOKEN.items():
         if name in tensors:
             values[column] = tensors[name]
     status = meta.get("truncate_status")

@@ -2,7 +2,8 @@
 
 In both, place t of `rollout_log_probs`, `old_log_probs`, `ref_log_prob`, `entropy` and `advantages` belongs to token t
 of `responses`; `response_mask` is 0 on what a tool wrote. Rejection sampling overwrites `response_mask`, so the mask as
-it was before is given apart.
+it was before is given apart. `teacher_ids` and `teacher_logprobs` have a place for each token of prompt and response,
+with what the teacher expects next: its likeliest tokens, or the one that came.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from ratioscope.adapters.tensors import (
     MadeColumns,
+    as_numpy,
     counts,
     group_numbers,
     null_where,
@@ -75,6 +77,8 @@ def step_columns(
     values = {name: fields[field] for field, name in TOKEN_FIELDS.items() if field in fields}
     if bypass:
         values["logp_current"] = current
+    if "teacher_ids" in fields and "teacher_logprobs" in fields:
+        values["logp_teacher"] = _of_teacher(fields)
     versions = _versions(fields)
     whole = {"group_id": groups if uids is not None else None, "behavior_version": versions.get("behavior_version")}
     pieces = {"segment_id": np.asarray(fields["segment_id"], dtype=np.int16)} if "segment_id" in fields else {}
@@ -86,8 +90,8 @@ def step_columns(
     )
     if "rejected" in tokens and "advantage" in tokens:
         tokens["advantage"] = null_where(tokens["advantage"], tokens["rejected"].is_valid())  # verl leaves a 0 there
-    if bypass and "logp_current" in tokens:
-        tokens["logp_current"] = null_where(tokens["logp_current"], np.isnan(tokens["logp_current"]))
+    for name in {"logp_teacher", *(["logp_current"] if bypass else [])} & tokens.keys():
+        tokens[name] = null_where(tokens[name], np.isnan(tokens[name]))
 
     sequences: MadeColumns = {"seq_id": np.arange(len(lengths)), "n_tokens": lengths, **whole, **versions}
     scores = next((fields[name] for name in ("token_level_scores", "rm_scores") if name in fields), None)
@@ -106,6 +110,17 @@ def step_columns(
         sequences |= _texts(fields, uids, decode)
     sequences.pop("behavior_version", None)
     return tokens, {name: _those(values, real) for name, values in sequences.items() if values is not None}
+
+
+def _of_teacher(fields: Mapping[str, Any]) -> list[np.ndarray]:
+    """The teacher's log-probability of each token of the responses; NaN where it is not among those that it gives."""
+    found = []
+    names = ("teacher_ids", "teacher_logprobs", "responses")
+    for ids, logps, tokens in zip(*(fields[name].unbind() for name in names), strict=True):
+        before = slice(-len(tokens) - 1, -1)
+        same = as_numpy(ids)[before] == as_numpy(tokens)[:, None]
+        found.append(np.where(same.any(axis=1), np.where(same, as_numpy(logps)[before], 0.0).sum(axis=1), np.nan))
+    return found
 
 
 def _versions(fields: Mapping[str, Any]) -> MadeColumns:

@@ -5,7 +5,7 @@ transfers of weights to the sampler, since `old_log_probs` are those of the poli
 number is verl's `global_steps`, and the policy before it has the version `global_steps - 1`.
 
 The old one (`RayPPOTrainer`, and the trainers of `verl.experimental` and of forks made of it): the same around
-`_update_actor`.
+`_update_actor`, or, where a `fit` asks the workers itself (before verl 0.7, in forks), around their `update_actor`.
 
 A step without an update of the policy (while the critic warms up) is no step of the run.
 """
@@ -31,7 +31,10 @@ from ratioscope.adapters.verl.columns import TOKEN_FIELDS, Decode, step_columns
 _LOG = logging.getLogger("ratioscope")
 Method = Callable[..., Any]
 
-_FIELDS = [*TOKEN_FIELDS, "prompts", "response_mask", "rm_scores", "uid", "data_source", "extra_fields"]
+_FIELDS = [
+    *TOKEN_FIELDS, "teacher_ids", "teacher_logprobs", "prompts", "response_mask", "rm_scores", "uid", "data_source",
+    "extra_fields",
+]  # fmt: skip
 _OWN = {"actor/pg_loss": "loss", "actor/grad_norm": "grad_norm", "actor/lr": "learning_rate"}
 _TRAINING = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
 
@@ -49,11 +52,16 @@ def wrap_trainer(module: ModuleType) -> None:
 
 def wrap_old_trainer(module: ModuleType) -> None:
     """Wrap the old trainer's class, and the function that overwrites its mask."""
-    helper = __import__("verl.trainer.ppo.rollout_corr_helper", fromlist=["_"])
-    _around(module.RayPPOTrainer, "fit", _fit)
-    _around(module.RayPPOTrainer, "__init__", _begin)
-    _around(module.RayPPOTrainer, "_update_actor", _update_actor_of_old)
-    _around(helper, "compute_rollout_correction_and_add_to_batch", _correct)
+    trainer = module.RayPPOTrainer
+    _around(trainer, "__init__", _begin)
+    if hasattr(trainer, "_update_actor"):
+        _around(trainer, "fit", _fit)
+        _around(trainer, "_update_actor", _update_actor_of_old)
+    else:
+        _around(trainer, "fit", _fit_of_workers)
+    with suppress(ImportError):  # verl before 0.6 has none
+        helper = __import__("verl.trainer.ppo.rollout_corr_helper", fromlist=["_"])
+        _around(helper, "compute_rollout_correction_and_add_to_batch", _correct)
 
 
 def _around(owner: Any, name: str, wrapped: Method) -> None:
@@ -107,12 +115,33 @@ def _begin(original: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     if not getattr(kind.fit, "ratioscope", False):
         if reaches(kind, "fit", ("_update_actor",), through=True):
             _around(kind, "fit", _fit)
+        elif reaches(kind, "fit", ("update_actor",), through=True):
+            _around(kind, "fit", _fit_of_workers)
         else:
             _LOG.warning(
-                "ratioscope does not record: the fit of %s does not call _update_actor, as verl's trainer does.",
+                "ratioscope does not record: the fit of %s calls neither _update_actor nor the workers' update_actor.",
                 kind.__name__,
             )
     return result
+
+
+def _fit_of_workers(original: Method, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    """A `fit` that asks the workers for the update itself: their method is wrapped before it begins."""
+    workers: Any = getattr(trainer, "actor_rollout_wg", None)
+    update = getattr(workers, "update_actor", None)
+    if update is None:
+        _LOG.warning(
+            "ratioscope does not record: when the fit of %s begins, it has no actor_rollout_wg that updates.",
+            type(trainer).__name__,
+        )
+    elif not getattr(update, "ratioscope", False):
+
+        def method(batch: Any, *more: Any, **named: Any) -> Any:
+            return _update_actor_of_old(lambda _, given: update(given, *more, **named), trainer, batch)
+
+        method.ratioscope = True  # type: ignore[attr-defined]
+        workers.update_actor = method
+    return _fit(original, trainer, *args, **kwargs)
 
 
 # The current trainer ------------------------------------------------------------------------------------------------
@@ -235,6 +264,8 @@ def _update_actor_of_old(original: Method, trainer: Any, batch: Any, *args: Any,
 
     def tables() -> Any:
         fields = dict(batch.batch.items()) | {name: list(values) for name, values in batch.non_tensor_batch.items()}
+        if "group_ids" in fields:  # RAGEN's: its uid is another one for each response
+            fields["uid"] = fields.pop("group_ids")
         parts = {name: fields.pop(name) for name in batch.meta_info.get("reward_extra_keys", []) if name in fields}
         fields |= reward_parts([dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)])
         rejecting = sampled is not None and manifest.rejection(trainer.config)
@@ -250,7 +281,8 @@ def _update_actor_of_old(original: Method, trainer: Any, batch: Any, *args: Any,
 
     found = recording.attempt(tables)
     if found is not None:
-        metrics = {name: np.mean(values) for name, values in output.meta_info.get("metrics", {}).items()}
+        told = getattr(output, "meta_info", {}).get("metrics", {})  # a future has none
+        metrics = {name: np.mean(values) for name, values in told.items()}
         _write(trainer, watched, found, metrics, {}, "DataProto")
     recording.cost.step_ended()
     recording.cost.step_began()
@@ -259,7 +291,8 @@ def _update_actor_of_old(original: Method, trainer: Any, batch: Any, *args: Any,
 
 def _scored_of_old(trainer: Any, batch: Any) -> Any:
     """Log-probabilities of the batch's responses under the weights of now, (responses, length)."""
-    output = trainer._compute_old_log_prob(batch)
+    own = getattr(trainer, "_compute_old_log_prob", None)  # since verl 0.7
+    output = own(batch) if own is not None else trainer.actor_rollout_wg.compute_log_prob(batch)
     return (output[0] if isinstance(output, tuple) else output).batch["old_log_probs"]
 
 

@@ -72,6 +72,18 @@ def test_tools_and_messages() -> None:
     assert step.sequences["prompt"][0] == f"user: {one.prompt}"
 
 
+def test_the_teacher_of_a_distillation_is_read() -> None:
+    experience = pytest.importorskip("trinity.common.experience")
+    given = {"tokens": [1, 2, 3, 4], "prompt_length": 2, "logprobs": [-0.1, -0.2], "teacher_logprobs": [-0.3, -0.4]}
+    written = experience.Experience(eid=experience.EID(batch=1, task=0, run=0), **given)
+    tensors, meta = trinity._unpacked(
+        experience.Experience.serialize_many([written]), "row 1", Path("explorer_output.db"), Reading()
+    )
+    values = trinity._response(tensors, meta, 0, 1.0).values
+    np.testing.assert_allclose(values["logp_teacher"], [-0.3, -0.4])
+    assert values["token_id"].tolist() == [3, 4]
+
+
 def test_weights_that_changed_while_a_task_ran_give_a_range() -> None:
     """Which of its tokens each version sampled, the file does not say."""
     step = steps_of(trinity.IMPORTER, FOLDER)[1]
