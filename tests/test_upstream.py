@@ -154,6 +154,13 @@ def test_a_wheel_is_unpacked_and_a_repository_is_read_at_both_commits(tmp_path: 
     assert from_repository(str(tmp_path / "nowhere"), "", tmp_path / "trees") is None
 
 
+def test_a_format_that_two_programs_have_is_held_to_both() -> None:
+    of_board = {held.program: held.files for held in held_parts() if held.part.endswith("formats/logging_board.py")}
+    assert of_board.keys() == {"RLLoggingBoard", "ROLL"}
+    assert "rl_logging_board.py" in of_board["RLLoggingBoard"]
+    assert "roll/pipeline/rlvr/rlvr_pipeline.py" in of_board["ROLL"]
+
+
 def test_every_reader_and_recorder_says_what_it_was_read_against() -> None:
     parts = {held.part: held for held in held_parts()}
     modules = {importer.describe.__module__ for importer in IMPORTERS}

@@ -132,7 +132,7 @@ def _groups(rows: Sequence[Row], size: int, said: int) -> list[int]:
 def _fits(rows: Sequence[Row], size: int) -> bool:
     """Whether rows may be groups of this size, one after the other: no run of equal prompts has parts of two.
 
-    That prompts differ within a group does not speak against it: of several turns, the earlier ones are in the prompt.
+    Prompts may differ within a group: of several turns, the earlier ones are in the prompt.
     """
     begin = 0
     for run in _runs(rows):

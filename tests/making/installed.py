@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 
 class Source:
     """One Python file of an installed package; the test is skipped where the package is not installed.
@@ -26,14 +28,12 @@ class Source:
         self.text = self.path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
 
-    def definition(self, *names: str) -> ast.ClassDef | ast.FunctionDef:
+    def definition(self, *names: str) -> Definition:
         """The class or function of a name, or of a name inside of another."""
         body: Iterable[ast.AST] = self.tree.body
-        found: ast.ClassDef | ast.FunctionDef | None = None
+        found: Definition | None = None
         for name in names:
-            found = next(
-                node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
-            )
+            found = next(node for node in body if isinstance(node, Definition) and node.name == name)
             body = found.body
         assert found is not None
         return found
@@ -67,10 +67,18 @@ class Source:
     def run(self, *names: str, **known: Any) -> Any:
         """A class or function made by running its definition alone, without its decorators; `known` are its globals."""
         node = self.definition(*names)
-        if isinstance(node, ast.FunctionDef):
+        if not isinstance(node, ast.ClassDef):
             node.decorator_list = []
         exec(compile(ast.Module([node], []), str(self.path), "exec"), known)
         return known[names[-1]]
+
+    def part(self, name: str, *methods: str, of: str = "", **known: Any) -> Any:
+        """A class with some methods of one alone, made like `run`; `of`: its base, one of `known`."""
+        body: list[ast.stmt] = [self.definition(name, method) for method in methods]
+        bases: list[ast.expr] = [ast.Name(of, ast.Load())] if of else []
+        made = ast.ClassDef(name=name, bases=bases, keywords=[], body=body, decorator_list=[])
+        exec(compile(ast.fix_missing_locations(ast.Module([made], [])), str(self.path), "exec"), known)
+        return known[name]
 
     def run_all(self, **known: Any) -> dict[str, Any]:
         """The names of the file after running it without the imports of its own package."""

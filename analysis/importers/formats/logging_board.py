@@ -1,8 +1,11 @@
 """RLLoggingBoard's JSON lines, as ROLL writes them with `save_logging_board_dir`: a response a line.
 
-Read against HarderThenHarder/RLLoggingBoard cf56d5d9 (README, section 2.1) and alibaba/ROLL 8eb27cc2:
-roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics). ROLL writes one file a domain and step, others one a rank with all
-steps: all files of a folder are read together, by step. ROLL's lists begin at the response and end with the padding.
+Read against HarderThenHarder/RLLoggingBoard cf56d5d9: rl_logging_board.py, which shows such files, and section 2.1 of
+its README.
+
+Read against alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics). ROLL writes one file a domain
+and step, others one a rank with all steps: all files of a folder are read together, by step. ROLL's lists begin at the
+response and end with the padding.
 """
 
 import re

@@ -58,6 +58,39 @@ def test_the_reward_is_the_sum_where_the_advantages_say_so(tmp_path: Path) -> No
     assert step.sequences["reward"][:2] == [None, None] and step.sequences["reward"][2:] == [0, 1, 0, 1]
 
 
+def test_groups_are_as_large_as_the_settings_say(tmp_path: Path) -> None:
+    """Of several turns, the earlier ones are in the prompt, which is then another for each response."""
+    folder = imitated_ms_swift.trainer(tmp_path / "v0", KNOWN)
+    rewritten(
+        folder, lambda record: {**record, "prompt": [f"{each} {i}" for i, each in enumerate(record["prompt"])]}
+    )  # fmt: skip
+    step = steps_of(ms_swift.IMPORTER, folder)[0]
+    assert step.sequences["group_id"] == [0, 1, 2, 3, 4, 5] and "reward" not in step.sequences
+
+    def given(**settings: Any) -> Any:
+        (folder / "args.json").write_text(json.dumps({"rlhf_type": "grpo", "num_generations": 2} | settings))
+        return steps_of(ms_swift.IMPORTER, folder)[0].sequences
+
+    assert given()["group_id"] == [0, 0, 1, 1, 2, 2]
+    assert given()["reward"] == [one.reward + 0.25 for one in KNOWN[0][:5]] + [KNOWN[0][5].reward]
+    found = ms_swift.IMPORTER.describe(folder)
+    assert found is not None and "num_generations responses" in found.assumed[2] and "reward" not in found.missing
+    assert given(num_generations=4)["group_id"] == [0, 1, 2, 3, 4, 5]  # six rows are not groups of four
+    assert given(rlhf_type="gkd")["group_id"] == [0, 1, 2, 3, 4, 5]
+    (folder / "args.json").write_text("no settings")
+    assert steps_of(ms_swift.IMPORTER, folder)[0].sequences["group_id"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_settings_that_the_prompts_contradict_are_not_used(tmp_path: Path) -> None:
+    folder = imitated_ms_swift.trainer(tmp_path / "v0", KNOWN)
+    (folder / "args.json").write_text(json.dumps({"rlhf_type": "grpo", "num_generations": 3}))
+    assert steps_of(ms_swift.IMPORTER, folder)[0].sequences["group_id"] == [0, 0, 1, 1, 2, 2]
+    rewritten(folder, lambda record: {**record, "prompt": [*record["prompt"][:2] * 2, *record["prompt"][4:]]})
+    (folder / "args.json").write_text(json.dumps({"rlhf_type": "grpo", "num_generations": 2}))
+    step = steps_of(ms_swift.IMPORTER, folder)[0]  # one prompt twice, one after the other
+    assert step.sequences["group_id"] == [0, 0, 1, 1, 2, 2]
+
+
 def test_lines_of_megatron_and_of_ray(tmp_path: Path) -> None:
     for write in (imitated_ms_swift.megatron, imitated_ms_swift.ray):
         folder = write(tmp_path / write.__name__, KNOWN)

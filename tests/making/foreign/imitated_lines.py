@@ -3,7 +3,8 @@
 After alibaba/ROLL 8eb27cc2: roll/pipeline/rlvr/rlvr_pipeline.py (save_metrics) and utils.py;
 HarderThenHarder/RLLoggingBoard cf56d5d9: README; AReaL cbff54d6: areal/infra/workflow_executor.py (_dump_trajectory,
 _compute_output_versions, _split_trajectory_for_dump), and that of 1.0.4; verl 0.9.1:
-verl/trainer/ppo/v1/trainer_base.py (_write_generations).
+verl/trainer/ppo/v1/trainer_base.py (_write_generations). What AReaL 1.0.4 and verl write themselves is read in
+tests/analysis/importers/test_own_writers.py and tests/adapters/test_verl.py.
 """
 
 import json

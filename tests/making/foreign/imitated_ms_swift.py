@@ -2,7 +2,8 @@
 
 After ms-swift 4.6.0: swift/rlhf_trainers/grpo_trainer.py (log: a queue as long as a generation, dumped at each logging
 step, steps as text), swift/megatron/trainers/rollout_mixin.py (_build_log_table: emptied each time, gen_step) and
-swift/ray/megatron/base_trainer.py (_maybe_log_completions: a line a response).
+swift/ray/megatron/base_trainer.py (_maybe_log_completions: a line a response). What they write themselves is read in
+tests/adapters/test_ms_swift.py and tests/analysis/importers/test_own_writers.py.
 """
 
 import json
