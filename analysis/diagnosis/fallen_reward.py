@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import log, nan, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,16 +10,14 @@ import pandas as pd
 from ratioscope.analysis.diagnosis.around import CLEAR, FEW_VALUES, around_fall, courses_of, fall_seen, noise_of_one
 from ratioscope.analysis.diagnosis.bound import beyond_bound
 from ratioscope.analysis.diagnosis.evidence import RunEvidence, step_of
+from ratioscope.analysis.findings.change_points import FAMILY, find_shift
 from ratioscope.analysis.findings.facts import UPDATE_METRIC
-from ratioscope.analysis.findings.fall import (
-    Fall,
-    finite_values,
-    noise_of_mean,
-)
+from ratioscope.analysis.findings.fall import Fall, evaluated, finite_values, noise_of_mean
 from ratioscope.analysis.findings.mark import MarkReading, mark
-from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.numbers import level, number, percent
 from ratioscope.analysis.findings.watched import reward_parts
 from ratioscope.analysis.runs.relations import relations
+from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.run_format import schema
 
@@ -27,6 +26,8 @@ _FIT = 0.99
 """R² of the reward on its parts from which they are its parts."""
 
 
+MOST_LOST = 0.5
+"""Of a fall: where the same prompts, or environments, lose less, it is one of what is asked."""
 _FELL_TOO = 0.5
 """Of the share that evaluation lost."""
 
@@ -316,3 +317,61 @@ def that_part_rises(evidence: RunEvidence) -> MarkReading | None:
     error = noise_of_one(series, few) * sqrt(2 / few)
     clause = f"{name} rose from {number(first, digits=2)} to {number(last, digits=2)}"
     return MarkReading(float((last - first) * np.sign(part["weight"]) / error) if error > 0 else nan, clause)
+
+
+def accuracy_held(evidence: RunEvidence, step: int) -> str:
+    """From where to where evaluation accuracy went around a step; "": it fell beyond its noise, or is not known."""
+    accuracy, over = evaluated(evidence.summary)
+    before, after = accuracy[accuracy.index < step], accuracy[accuracy.index >= step]
+    if min(len(before), len(after)) < FEW_VALUES:
+        return ""
+    before, after = before.tail(2 * FEW_VALUES), after.head(2 * FEW_VALUES)
+    noise = noise_of_mean(evidence.summary, "eval_accuracy", over) * sqrt(1 / len(before) + 1 / len(after))
+    if float(after.mean()) < float(before.mean()) - noise:
+        return ""
+    return " to ".join(level(float(each.mean()), share=True) for each in (before, after))
+
+
+class LostByTheSame(NamedTuple):
+    """What the same prompts, or else environments, lose."""
+
+    lost: float
+    n: int
+    of_prompts: bool
+
+
+def lost_by_the_same(run: Run, step: int) -> LostByTheSame | None:
+    """What those that come before a step and after it lose; None: neither is logged, or too few come in both."""
+    with relations(run, tables=(schema.SEQUENCES,)) as connection:
+        rows = connection.execute(
+            "select prompt_id, environment, step >= $step as late, reward::double as reward from sequence "
+            "where isfinite(reward) and dropped is null",
+            {"step": step},
+        ).df()
+    for key, fewest in (("prompt_id", _FEWEST_PROMPTS), ("environment", 2)):
+        both = rows.dropna(subset=[key]).groupby([key, "late"])["reward"].mean().unstack("late").dropna()
+        if both.shape[1] == 2 and len(both) >= fewest:
+            counts = rows[rows["late"]].groupby(key).size().reindex(both.index)
+            lost = (both[False] - both[True]) * counts / counts.sum()
+            return LostByTheSame(float(lost.sum()), len(both), key == "prompt_id")
+    return None
+
+
+@mark(needs=(("sequences.reward",), ("steps.eval_accuracy",), ("sequences.prompt_id",)), limit=MOST_LOST)
+def same_prompts_lose(evidence: RunEvidence) -> MarkReading | None:
+    """Of a training reward that fell in one step, for good, the share that is lost by prompts which come before and
+    after it, while evaluation accuracy does not fall."""
+    fall = fall_seen(evidence)
+    if fall is None or fall.metric != "reward" or evidence.run is None:
+        return None
+    shift = find_shift(finite_values(evidence.summary, "reward"), -1)
+    if shift is None or shift.p > FAMILY or shift.first != shift.last:
+        return MarkReading(0.0, "")
+    held, asked = accuracy_held(evidence, shift.last), lost_by_the_same(evidence.run, shift.last)
+    if asked is None or not asked.of_prompts or not held:
+        return None
+    clause = (
+        f"{asked.n} prompts that come before and after step {shift.last} earn {number(asked.lost, digits=2)} less "
+        f"since, while evaluation accuracy went from {held}"
+    )
+    return MarkReading(asked.lost / (shift.before - shift.after), clause, columns=("sequences.reward",))

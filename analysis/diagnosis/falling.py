@@ -37,6 +37,7 @@ from ratioscope.analysis.diagnosis.fallen_reward import (
     part_rises_as_another_falls,
     prompts_differ,
     reward_against_evaluation,
+    same_prompts_lose,
     that_part_rises,
     truncation_rose,
 )
@@ -72,6 +73,12 @@ cause(
     requires=(fell_beyond_the_bound,), supports={reward_against_evaluation: 1.0}, refutes=(temperature_changed,),
     do="Score an earlier checkpoint again with the scorer, prompts and sampling that ran after the fall.",
     source="docs/metrics.md, identities",
+)  # fmt: skip
+cause(
+    "scored_otherwise", Family.FALL, "The same prompts are scored otherwise, not answered worse",
+    requires=(same_prompts_lose,), refutes=(temperature_changed, mismatch_grew, truncation_rose),
+    do="Compare the scorer and the reference answers on both sides of that step, and whether both were shuffled alike.",
+    reports=("open-instruct #1484",),
 )  # fmt: skip
 cause(
     "temperature_changed", Family.FALL, "Responses are sampled at another temperature",

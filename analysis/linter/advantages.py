@@ -19,6 +19,7 @@ from ratioscope.analysis.linter.credited import CENTRED, RELATIVE, kind_of
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.members import small_groups_are_off_centre
+from ratioscope.analysis.linter.reward_parts import SAME_SUM
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.analysis.runs.scalars import flags_of_scalars, unusable
 
@@ -27,8 +28,8 @@ FEWEST_GROUPS = 8
 FOLLOWS, FLIPPED = 0.5, -0.5
 _UNRELATED, _NEARLY_ALL = 0.2, 0.9
 _SAME = 1e-5
-# Rewards that are weighted sums of their parts: how many responses a part say so, and how exactly.
-FEWEST_RESPONSES, _SAME_SUM = 4, 1e-4
+# Of rewards that are weighted sums of their parts, a part: so many say that they are.
+FEWEST_RESPONSES = 4
 _OFF_CENTRE = 1e-3
 _SOME, _MOST_OFF = 0.02, 0.05
 _WHOLE = 0.1
@@ -129,7 +130,7 @@ def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:
         return []
     filled, reward = np.where(there, parts, 0.0), rows["reward"].to_numpy(dtype=float)
     weights = np.linalg.lstsq(filled, reward, rcond=None)[0]
-    if np.abs(filled @ weights - reward).max() > _SAME_SUM * (1 + np.abs(reward).max()):
+    if np.abs(filled @ weights - reward).max() > SAME_SUM * (1 + np.abs(reward).max()):
         return []  # another rule made the reward: what it did with the missing ones is not known
     groups = [rows["step"], rows["group_id"]]
     worst = rows["reward"] == rows["reward"].groupby(groups).transform("min")
@@ -137,7 +138,7 @@ def _parts_counted_as_zero(evidence: LogEvidence) -> list[Finding]:
     for at, name in enumerate(names):
         known = pd.Series(there[:, at])
         beside = ~known & known.groupby(groups).transform("any")
-        if not beside.any() or abs(weights[at]) < _SAME_SUM:
+        if not beside.any() or abs(weights[at]) < SAME_SUM:
             continue
         steps = steps_with(rows[beside].groupby("step").size())
         remarks.append(

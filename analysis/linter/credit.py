@@ -46,7 +46,7 @@ from ratioscope.analysis.linter.members import (
     rewards_differ_between_groups_alone,
     small_groups_are_off_centre,
 )
-from ratioscope.analysis.linter.reward_order import reward_of_another_length
+from ratioscope.analysis.linter.reward_order import reward_of_another_environment, reward_of_another_length
 from ratioscope.analysis.linter.reward_parts import (
     advantage_of_other_weights,
     part_of_every_turn,
@@ -171,6 +171,12 @@ cause(
     requires=(reward_of_another_length,),
     do="Reorder rewards with their responses wherever a batch is sorted by length or balanced over ranks.",
     explains=("advantages",), reports=("verl #2185",),
+)  # fmt: skip
+cause(
+    "rewards_of_another_environment", F.CREDIT, "Rewards belong to responses of another environment",
+    requires=(reward_of_another_environment,),
+    do="Look for scores that went missing in that step: those behind them stand one place too far on.",
+    explains=("advantages",),
 )  # fmt: skip
 cause(
     "kl_in_advantage", F.CREDIT, "A KL penalty is in the advantage and not in the logged reward",

@@ -5,10 +5,11 @@ together by as much as the others surprise less.
 """
 
 import numpy as np
+import pandas as pd
 
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
-from ratioscope.analysis.findings.numbers import percent
+from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import RATIO, STATES
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 
@@ -17,6 +18,10 @@ _UNCERTAIN, _FEWEST = 0.1, 200
 _FEWEST_GROUPS = 8
 BY_CHANCE = 0.01
 """Probability below which a second response would hardly have come out the same."""
+_MOST, _HARDLY = 0.5, 0.1
+"""Share of a step's groups with one response, where the step is one of those, and where it is not."""
+_FEWEST_OF_STEP, _FEWEST_STEPS = 3, 2
+"""Groups of a step that is looked at, and steps of either kind."""
 
 
 @mark(needs=(("entropy",), ("logp_current",)), limit=0.95)
@@ -56,6 +61,66 @@ def same_token_in_shared_states(evidence: LogEvidence) -> MarkReading | None:
 
 GREEDY = (likeliest_tokens_only, same_token_in_shared_states)
 """Marks of a sampler that draws nothing: entropies alone may be wrong, and copies repeat what was drawn once."""
+
+
+def _groups_of_one(evidence: LogEvidence) -> pd.DataFrame:
+    """One row a group of several responses: step, first seq_id, tokens, their surprise, whether all are the same, and
+    the share of such groups in its step. Left out are groups that are the same by chance, and steps with few others."""
+
+    def look() -> pd.DataFrame:
+        groups = evidence.frame(
+            f"""
+            with of as (
+                select step, group_id, seq_id, sum(hash(token_id, position)) as path, count(*) as n,
+                    sum(logp_behavior::double) as logp
+                from token where hash(step, group_id) % {evidence.sampled} = 0 group by all
+            )
+            select step, min(seq_id) as seq_id, sum(n) as n, -sum(logp) as surprise, count(distinct path) = 1 as same
+            from of group by step, group_id
+            having count(*) > 1 and not (count(distinct path) = 1 and (count(*) - 1) * max(logp) >= ln({BY_CHANCE}))
+            order by step, seq_id
+            """
+        )
+        by_step = groups["same"].astype(float).groupby(groups["step"])
+        groups["share"] = by_step.transform("mean")
+        return groups[by_step.transform("size") >= _FEWEST_OF_STEP]
+
+    return evidence.once("groups of one response", look)
+
+
+@mark(needs=(("token_id",), ("position",), ("logp_behavior",), GROUP), limit=_MOST)
+def one_response_in_some_steps(evidence: LogEvidence) -> MarkReading | None:
+    """In some steps the responses of a group are the same tokens, though each was unlikely, and in others they are not;
+    the share of such groups in the former."""
+    groups = _groups_of_one(evidence)
+    alike, others = groups[groups["share"] > _HARDLY], groups[groups["share"] <= _HARDLY]
+    if others["step"].nunique() < _FEWEST_STEPS:
+        return None
+    if alike["step"].nunique() < _FEWEST_STEPS:
+        return MarkReading(0.0, "")
+    steps = steps_with(alike.groupby("step").size())
+    share = float(alike["share"].min())
+    return MarkReading(
+        share, f"{evidence.in_steps(steps)} at least {percent(share)} of the groups have one response, several times",
+        steps, ("token_id",), first_of(alike),
+    )  # fmt: skip
+
+
+@mark(needs=(("token_id",), ("position",), ("logp_behavior",), GROUP), limit=1.5)
+def likelier_in_these_steps(evidence: LogEvidence) -> MarkReading | None:
+    """Tokens surprise less where the responses of a group are the same; times as much in the other steps."""
+    groups = _groups_of_one(evidence)
+    alike, others = groups[groups["share"] > _HARDLY], groups[groups["share"] <= _HARDLY]
+    if not len(alike) or not len(others):
+        return None
+    here, there = (float(of["surprise"].sum() / of["n"].sum()) for of in (alike, others))
+    if not here > 0:
+        return None
+    return MarkReading(there / here, f"their tokens surprise by {number(here)} nats, those of other steps by "
+                       f"{number(there)}", columns=("logp_behavior",))  # fmt: skip
+
+
+GREEDY_IN_SOME_STEPS = (one_response_in_some_steps, likelier_in_these_steps)
 
 
 @mark(needs=(("token_id",), ("position",), ("logp_behavior",), ("sequences.engine",), GROUP), limit=0.2)

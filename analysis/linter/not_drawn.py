@@ -11,7 +11,7 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
-from ratioscope.analysis.linter.decoding import BY_CHANCE, GREEDY, servers_draw_the_same
+from ratioscope.analysis.linter.decoding import BY_CHANCE, GREEDY, GREEDY_IN_SOME_STEPS, servers_draw_the_same
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.fate import CLEARLY, FEWEST_OF_EITHER, fates
 from ratioscope.analysis.linter.responses import single_tokens_not_sampled
@@ -192,6 +192,13 @@ cause(
     do="Set temperature 1, top_k 0 and top_p 1 in each request: the server may have defaults of its own.",
     explains=("response_mask", "drawn_as_logged", "entropy_agrees", "zero_signal"),
     reports=("tpu-inference #1386", "slime #2197", "miles #2686"), columns=("logp_behavior",),
+)  # fmt: skip
+cause(
+    "greedy_in_some_steps", F.SELECTION, "In some steps the sampler takes the likeliest token and draws none",
+    requires=GREEDY_IN_SOME_STEPS, refutes=(*GREEDY, responses_are_one),
+    do="Look what goes before these steps, such as an evaluation; set temperature, top_k and top_p in each request.",
+    explains=("repeated", "response_mask", "drawn_as_logged", "entropy_agrees", "zero_signal"),
+    reports=("TRL #5783",),
 )  # fmt: skip
 cause(
     "ranks_missing", F.SELECTION, "The responses of some ranks are not logged", requires=(ranks_without_responses,),

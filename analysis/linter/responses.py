@@ -9,7 +9,7 @@ from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import ANY, STATES, check
-from ratioscope.analysis.linter.decoding import GREEDY, servers_draw_the_same
+from ratioscope.analysis.linter.decoding import GREEDY, GREEDY_IN_SOME_STEPS, servers_draw_the_same
 from ratioscope.analysis.linter.evidence import ROW_FAULTS, LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS, Sample
 from ratioscope.analysis.linter.values import constant_columns, zero_filled
@@ -46,6 +46,8 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
         return [again]
     if all(each(evidence).present for each in GREEDY):
         return not_checked("The sampler takes the likeliest token each time: equal responses need not be copies.")
+    if all(each(evidence).present for each in GREEDY_IN_SOME_STEPS):
+        return not_checked("In some steps the likeliest token is taken: equal responses need not be copies.")
     if servers_draw_the_same(evidence).present:
         return not_checked("Servers draw the same responses: equal ones need not be copies.")
     other = evidence.problems(response_mask, zero_filled, constant_columns)

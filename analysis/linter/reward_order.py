@@ -1,8 +1,10 @@
-"""A mark of rewards that stand at other responses than those that earned them.
+"""Marks of rewards that stand at other responses than those that earned them.
 
 A part of the reward that is made of the length tells: sorted inside of each step it is one function of the sorted
-lengths, and unsorted it is not.
+lengths, and unsorted it is not. So do environments whose rewards have values that no other one's have.
 """
+
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -27,6 +29,8 @@ the step before.
 
 In large steps sorted values of any two columns are nearly a function of each other, and of another step's as well.
 """
+_FEWEST_BEFORE, _MOST_VALUES = 60, 20
+"""Rewards of an environment without a value that it has later; and different rewards of one, of which each recurs."""
 
 
 @mark(needs=(("sequences.reward",), ("sequences.n_tokens",)), limit=0.5)
@@ -59,6 +63,48 @@ def reward_of_another_length(evidence: LogEvidence) -> MarkReading | None:
                     steps_with(displaced.groupby("step").size()), (name,), first_of(displaced),
                 )  # fmt: skip
     return best
+
+
+@mark(needs=(("sequences.reward",), ("sequences.environment",)), limit=0.1)
+def reward_of_another_environment(evidence: LogEvidence) -> MarkReading | None:
+    """From one step on two environments have reward values that the other one alone had before; share of the rewards
+    since then that are such values, of the environment with fewer."""
+    rows = parts_of_responses(evidence)
+    rows = rows[np.isfinite(rows["reward"]) & rows["environment"].notna()]
+    rows = rows.assign(reward=rows["reward"].round(6))
+    counts = rows.groupby("environment")["reward"].agg(["size", "nunique"])
+    fit = counts.index[(counts["size"] >= _FEWEST_ROWS) & (counts["nunique"] <= _MOST_VALUES)]
+    if len(fit) < 2:
+        return MarkReading(0.0, "") if len(counts) and counts["size"].min() >= _FEWEST_ROWS else None
+    best = MarkReading(0.0, "")
+    for pair in combinations(sorted(fit), 2):
+        both = rows[rows["environment"].isin(pair)]
+        first = both.groupby(["environment", "reward"])["step"].min().unstack("environment")
+        for since in sorted({*first.to_numpy()[np.isfinite(first.to_numpy())]}):
+            share, foreign = _foreign(both, first, pair, int(since))
+            if share > best.value:
+                one, other = pair
+                best = MarkReading(
+                    share,
+                    f"from step {int(since)} on {one} has rewards that {other} alone had before, and {other} those of "
+                    f"{one}, at least {percent(share)} of either",
+                    steps_with(foreign.groupby("step").size()), ("reward", "environment"), first_of(foreign),
+                )  # fmt: skip
+    return best
+
+
+def _foreign(rows: pd.DataFrame, first: pd.DataFrame, pair: tuple[str, str], since: int) -> tuple[float, pd.DataFrame]:
+    """The least share of two environments' rewards from a step on that the other one alone had before, and these."""
+    shares, found = [], []
+    for one, other in (pair, pair[::-1]):
+        of = rows[rows["environment"] == one]
+        before, after = of[of["step"] < since], of[of["step"] >= since]
+        if len(before) < _FEWEST_BEFORE or len(after) < _FEWEST_BEFORE:
+            return 0.0, rows.iloc[:0]
+        values = first.index[(first[other] < since) & ~(first[one] < since)]
+        found.append(after[after["reward"].isin(values)])
+        shares.append(len(found[-1]) / len(after))
+    return min(shares), pd.concat(found).sort_values(["step", "seq_id"])
 
 
 def _displaced(rows: pd.DataFrame, column: str, rises: bool) -> tuple[float, pd.DataFrame] | None:

@@ -22,7 +22,7 @@ from ratioscope.analysis.linter.credited import (
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.runs.relations import quoted
 
-_SAME_SUM = 1e-4
+SAME_SUM = 1e-4
 """Of the largest reward: how far the weighted sum of its parts may be from it."""
 _FOLLOWS = 0.999
 """Share of the variance inside groups that is explained by what advantages are made of."""
@@ -89,7 +89,7 @@ def _own_weights(parts: NDArray[np.float64], reward: NDArray[np.float64]) -> NDA
     """The weights with which parts add up to the logged reward; None: another rule made it."""
     own = np.linalg.lstsq(parts, reward, rcond=None)[0]
     apart = np.abs(parts @ own - reward).max()
-    return None if apart > _SAME_SUM * (1 + np.abs(reward).max()) else np.asarray(own)
+    return None if apart > SAME_SUM * (1 + np.abs(reward).max()) else np.asarray(own)
 
 
 def _weights(rows: pd.DataFrame, within: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -10,13 +10,11 @@ from ratioscope.analysis.findings.watched import REWARD_PART, reward_parts
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, SAME
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
-from ratioscope.analysis.linter.reward_parts import parts_of_responses
+from ratioscope.analysis.linter.reward_parts import SAME_SUM, parts_of_responses
 from ratioscope.run_format.manifest import as_finite
 
 Floats = NDArray[np.float64]
 
-_SAME_SUM = 1e-4
-"""Of the largest reward: how far the weighted sum of the parts may be from it."""
 _ROUNDS = 8
 """Fits of the weights, each without the rows that were farthest away from the one before."""
 _LEAST_EXPLAINED = 0.6
@@ -97,7 +95,7 @@ def _fit(evidence: LogEvidence) -> tuple[pd.DataFrame, tuple[str, ...], Floats, 
     if len(names) < 2 or len(rows) < FEWEST_RESPONSES:
         return None
     reward, parts = rows["reward"].to_numpy(dtype=float), rows[of].to_numpy(dtype=float)
-    near, least = np.ones(len(rows), dtype=bool), _SAME_SUM * (1 + np.abs(reward).max())
+    near, least = np.ones(len(rows), dtype=bool), SAME_SUM * (1 + np.abs(reward).max())
     weights = np.zeros(len(names))
     for _ in range(_ROUNDS):
         weights = np.linalg.lstsq(parts[near], reward[near], rcond=None)[0]

@@ -335,6 +335,26 @@ def hotter(at: int) -> Callable[[Path], RunEvidence]:
     return made
 
 
+def judged_anew(of_all: bool) -> Callable[[Path], RunEvidence]:
+    """Accuracy holds; from step 12 of 24 on all prompts earn less, or a third are new ones that earn nothing."""
+
+    def step(number: int) -> Step:
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((3, 96), -1.0), number=number, group=np.arange(96) // 8)
+        prompt = made.sequences["group_id"] + 100 * (not of_all and number >= 12) * (
+            made.sequences["group_id"] % 3 == 0
+        )
+        earns = np.where(prompt < 100, 0.4 if of_all and number >= 12 else 0.7, 0.0)
+        made.sequences.update(prompt_id=prompt, reward=(rng.random(96) < earns).astype(np.float32))
+        return replace(made, scalars=made.scalars | {"eval_accuracy": 0.5 + 0.01 * rng.standard_normal()})
+
+    def made(folder: Path) -> RunEvidence:
+        run = open_run(write_run(folder, [step(number) for number in range(24)]))
+        return RunEvidence(summarise(run), run)
+
+    return made
+
+
 FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], RunEvidence]]] = {
     "environment_forgotten": (
         lambda folder: with_environments(folder, 0.1),
@@ -344,6 +364,7 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
         lambda folder: with_a_format(folder, 0.1, 0.5),
         lambda folder: with_a_format(folder, 0.6, 0.3),
     ),
+    "reward_jump": (judged_anew(True), judged_anew(False)),
     "reward_with_temperature": (hotter(12), hotter(6)),
     "responses_apart": (
         lambda folder: of_groups(folder, lambda number, rows: 0.1 * (1 + rows["seq_id"] % 8)),

@@ -290,3 +290,21 @@ def test_a_learning_rate_above_its_setting_is_a_suspect_only_where_the_run_was_w
     log.steps["eval_accuracy"] = chance
     run = open_run(write(log, tmp_path / "run", "all"))
     assert fall_in(RunEvidence(summarise(run), run)).why.startswith(words)
+
+
+@pytest.mark.parametrize("what", ["scored otherwise", "answered worse", "other prompts", "slowly"])
+def test_a_reward_of_the_same_prompts_that_falls_at_once_and_alone_is_scored_otherwise(
+    tmp_path: Path, what: str
+) -> None:
+    rng, nobody = np.random.default_rng(5), np.zeros(64, bool)
+    steps = []
+    for number in range(40):
+        late = number >= 20
+        level = max(0.6 - 0.04 * (number - 20), 0.05) if late and what == "slowly" else 0.05 if late else 0.6
+        accuracy = level if what == "answered worse" else 0.5
+        step = step_of_run(number, rng, task=level, constant=nobody, extra=0.0, accuracy=accuracy)
+        prompts = np.repeat(np.arange(16) + 16 * (number % 4) + 100 * (late and what == "other prompts"), 4)
+        steps.append(Step(number, step.tokens, step.sequences | {"prompt_id": prompts}, step.scalars))
+    run = open_run(write_run(tmp_path / "run", steps))
+    found = causes(RunEvidence(summarise(run), run))
+    assert ("scored_otherwise" in found) is (what == "scored otherwise")

@@ -442,6 +442,29 @@ def in_another_order(batch: Batch) -> None:
     batch.advantage = normalised(batch.reward, batch.group)
 
 
+def _of_two_environments(batch: Batch, halves: bool) -> None:
+    """maths is right (1) or wrong (-1); code passes a share of its tests."""
+    maths = batch.group % 2 == 0
+    passed = np.round(4 * batch.rng.random(N)) / 4 if halves else batch.reward
+    batch.reward = np.where(maths, 2 * batch.reward - 1, passed)
+    batch.columns["environment"] = np.where(maths, "maths", "code").tolist()
+
+
+def scored_one_group_late(batch: Batch) -> None:
+    _of_two_environments(batch, halves=True)
+    if batch.number >= 6:
+        batch.reward = np.roll(batch.reward, RESPONSES)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def graded_more_finely_later(batch: Batch) -> None:
+    """From step 6 on code passes a share of its tests, and maths has halves: values of their own."""
+    _of_two_environments(batch, halves=batch.number >= 6)
+    if batch.number >= 6:
+        batch.reward = np.where(batch.group % 2 == 0, batch.reward / 2, batch.reward)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
 def of_another_count(batch: Batch) -> None:
     """A length term that counts other signs than the tokens that are logged."""
     mildly_penalised(batch)

@@ -296,20 +296,22 @@ def test_a_few_tokens_of_any_constant_are_no_temperature(tmp_path: Path) -> None
     assert not any(each.is_problem for each in asked(run, "temperature"))
 
 
-def sampled(folder: Path, sharper: float, seeds: bool = True) -> list[Finding]:
+def sampled(folder: Path, sharper: float, seeds: bool = True, every: int = 1) -> list[Finding]:
     """What is said of a sampler that draws from its log-probabilities times a number, and logs them as they are.
 
     Args:
         seeds: whether each response has one of its own, not all of a group the same.
+        every: so many steps it is so, and in those between tokens are drawn as they are logged.
     """
 
     def draw(call: Call, logp: NDArray[np.float64]) -> NDArray[np.float64]:
+        others = (call.of("step") % every != 0)[:, None]
         if seeds:
-            return sharper * logp
+            return np.where(others, logp, sharper * logp)
         keys = np.arange(logp.shape[1]), call.of("prompt_id")[:, None], call.position
         # A forced choice from the same numbers for all of a group.
         drawn = (logp - np.log(-np.log(share(*keys)))).argmax(axis=1)
-        return np.where(np.arange(logp.shape[1]) == drawn[:, None], 0.0, -1e9)
+        return np.where(others, logp, np.where(np.arange(logp.shape[1]) == drawn[:, None], 0.0, -1e9))
 
     log = simulate(Shape(37, lag=1, steps=12, closing=0.1, noise=0.02), draw=draw, logs_raw=True)
     return lint(open_run(write(log, folder, "verl")))
@@ -328,6 +330,16 @@ def test_a_lower_temperature_and_one_seed_are_not_greedy(tmp_path: Path) -> None
     assert any(each.is_problem for each in sharper if each.rule == "drawn_as_logged")
     alike = {each.of_cause for each in sampled(tmp_path / "alike", 1.0, seeds=False)}
     assert "one_seed" in alike and "greedy" not in alike
+
+
+def test_the_likeliest_token_in_some_steps_is_told_from_one_seed_in_them(tmp_path: Path) -> None:
+    found = [each for each in sampled(tmp_path / "greedy", 1e3, every=4) if each.is_problem]
+    (named,) = (each for each in found if each.of_cause)
+    assert named.of_cause == "greedy_in_some_steps" and "in 3 steps (first 0, last 8)" in named.sentence
+    assert "repeated" not in {each.rule for each in found} and named.wrong_rows is None
+    alike = sampled(tmp_path / "alike", 1.0, seeds=False, every=4)
+    assert "greedy_in_some_steps" not in {each.of_cause for each in alike}
+    assert "repeated" in {each.rule for each in alike if each.is_problem}
 
 
 def test_servers_of_one_seed_are_named_and_their_rows_are_no_copies(tmp_path: Path) -> None:
