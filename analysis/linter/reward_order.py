@@ -5,6 +5,7 @@ lengths, and unsorted it is not. So do environments whose rewards have values th
 """
 
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,8 +30,8 @@ the step before.
 
 In large steps sorted values of any two columns are nearly a function of each other, and of another step's as well.
 """
-_FEWEST_BEFORE, _MOST_VALUES = 60, 20
-"""Rewards of an environment without a value that it has later; and different rewards of one, of which each recurs."""
+_FEWEST_BEFORE, _MOST_VALUES = 20, 20
+"""Rewards of values that there would have been before, if as many as later; and different rewards of an environment."""
 
 
 @mark(needs=(("sequences.reward",), ("sequences.n_tokens",)), limit=0.5)
@@ -76,35 +77,54 @@ def reward_of_another_environment(evidence: LogEvidence) -> MarkReading | None:
     fit = counts.index[(counts["size"] >= _FEWEST_ROWS) & (counts["nunique"] <= _MOST_VALUES)]
     if len(fit) < 2:
         return MarkReading(0.0, "") if len(counts) and counts["size"].min() >= _FEWEST_ROWS else None
-    best = MarkReading(0.0, "")
-    for pair in combinations(sorted(fit), 2):
-        both = rows[rows["environment"].isin(pair)]
-        first = both.groupby(["environment", "reward"])["step"].min().unstack("environment")
-        for since in sorted({*first.to_numpy()[np.isfinite(first.to_numpy())]}):
-            share, foreign = _foreign(both, first, pair, int(since))
-            if share > best.value:
-                one, other = pair
-                best = MarkReading(
-                    share,
-                    f"from step {int(since)} on {one} has rewards that {other} alone had before, and {other} those of "
-                    f"{one}, at least {percent(share)} of either",
-                    steps_with(foreign.groupby("step").size()), ("reward", "environment"), first_of(foreign),
-                )  # fmt: skip
-    return best
+    rows = rows[rows["environment"].isin(fit)]
+    seen = rows.groupby(["reward", "environment"])["step"].agg(["min", "size"]).unstack("environment")
+    first, counts = seen["min"].fillna(np.inf), seen["size"].fillna(0)
+    each = {
+        name: _Seen(first[name].to_numpy(), counts[name].to_numpy(), np.sort(of.to_numpy()))
+        for name, of in rows.groupby("environment")["step"]
+    }
+    share, since, pair = max(
+        (
+            (min(of.late(beside, since), beside.late(of, since)), since, (one, other))
+            for (one, of), (other, beside) in combinations(each.items(), 2)
+            for since in sorted({*of.first[of.first > beside.first], *beside.first[beside.first > of.first]} - {np.inf})
+        ),
+        default=(0.0, 0.0, ("", "")), key=lambda found: found[0],
+    )  # fmt: skip
+    if not share:
+        return MarkReading(0.0, "")
+    one, other = pair
+    foreign = pd.concat(
+        rows[(rows["environment"] == name) & rows["reward"].isin(first.index[each[name].foreign(each[beside], since)])]
+        for name, beside in (pair, pair[::-1])
+    ).sort_values(["step", "seq_id"])
+    return MarkReading(
+        share,
+        f"from step {since:.0f} on {one} has rewards that {other} alone had before, and {other} those of {one}, at "
+        f"least {percent(share)} of either",
+        steps_with(foreign.groupby("step").size()), ("reward", "environment"), first_of(foreign),
+    )  # fmt: skip
 
 
-def _foreign(rows: pd.DataFrame, first: pd.DataFrame, pair: tuple[str, str], since: int) -> tuple[float, pd.DataFrame]:
-    """The least share of two environments' rewards from a step on that the other one alone had before, and these."""
-    shares, found = [], []
-    for one, other in (pair, pair[::-1]):
-        of = rows[rows["environment"] == one]
-        before, after = of[of["step"] < since], of[of["step"] >= since]
-        if len(before) < _FEWEST_BEFORE or len(after) < _FEWEST_BEFORE:
-            return 0.0, rows.iloc[:0]
-        values = first.index[(first[other] < since) & ~(first[one] < since)]
-        found.append(after[after["reward"].isin(values)])
-        shares.append(len(found[-1]) / len(after))
-    return min(shares), pd.concat(found).sort_values(["step", "seq_id"])
+class _Seen(NamedTuple):
+    """The rewards of an environment, by value: in which step each is first, and how many there are."""
+
+    first: NDArray[np.float64]
+    """inf: in none."""
+    counts: NDArray[np.float64]
+    steps: NDArray[np.int64]
+    """Of all its rewards, in order."""
+
+    def foreign(self, other: "_Seen", since: float) -> NDArray[np.bool_]:
+        """The values that are here from a step on, and at the other one alone before."""
+        return (other.first < since) & (self.first >= since) & (self.first < np.inf)
+
+    def late(self, other: "_Seen", since: float) -> float:
+        """The share of such values since then; 0 where there may have been none before by chance."""
+        before = int(np.searchsorted(self.steps, since))
+        share = float(self.counts[self.foreign(other, since)].sum()) / max(len(self.steps) - before, 1)
+        return share if share * before >= _FEWEST_BEFORE else 0.0
 
 
 def _displaced(rows: pd.DataFrame, column: str, rises: bool) -> tuple[float, pd.DataFrame] | None:
