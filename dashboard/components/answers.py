@@ -1,6 +1,7 @@
 """The three lights of a run, and the answers about it, each with one link to what shows it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
@@ -9,6 +10,8 @@ from ratioscope.analysis.overview.lights import Light, LightState
 from ratioscope.analysis.overview.verdict import CHANGE, SINCE, SURE, WHY, Verdict
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.components.blocks import PageSubject
+from ratioscope.dashboard.components.rule_editor import QUERY
+from ratioscope.dashboard.components.siblings import tried_rule
 from ratioscope.dashboard.evidence import link_of
 from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
@@ -29,6 +32,8 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
         first = answer is verdict.answers[0]  # what happened, whichever steps are chosen
         asked = "" if first else _IN_SHORT.get(answer.question, answer.question)
         link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
+        if link is not None and link.page == "clipping" and (rule := tried_rule(subject.opened.run_id)):
+            link = replace(link, query=link.query | {QUERY: str(rule)})
         with st.container(gap=None, key="happened" if first else None):
             if asked or link:
                 with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):

@@ -137,8 +137,13 @@ def _table(table: Table) -> None:
     head = [
         name if name not in table.head[:place] else f"{name} ({place + 1})" for place, name in enumerate(table.head)
     ]
+    frame = pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=head)
+    if table.sentences:  # a grid would cut them off
+        st.table(frame.map(escape).rename(columns=escape), border="horizontal", alt=table.title or None)
+        say(table.note)
+        return
     st.dataframe(
-        pd.DataFrame([tuple(map(cell_text, row)) for row in table.rows], columns=head),
+        frame,
         hide_index=True,
         height=whole_rows(len(table.rows), _WHOLE),
         column_config={name: st.column_config.TextColumn(help=table.help.get(name)) for name in head},

@@ -96,9 +96,14 @@ function fitting(wide, width) {
   }
   const title = layout.xaxis?.title;
   if (title?.text?.length * SIGN > width) {
-    const broken = title.text.replaceAll("; ", ";<br>").replace(" (", "<br>(");
-    layout.height += LINE * (broken.split("<br>").length - 1);
-    title.text = broken;
+    const lines = [];
+    for (const part of title.text.split(/ (?=\()|(?<=;) /)) {
+      const longer = `${lines.at(-1)} ${part}`;
+      if (lines.length && longer.length * SIGN <= width) lines[lines.length - 1] = longer;
+      else lines.push(part);
+    }
+    layout.height += LINE * (lines.length - 1);
+    title.text = lines.join("<br>");
   }
   return layout;
 }

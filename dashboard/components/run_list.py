@@ -35,7 +35,8 @@ _USUAL = ("Severity", *_FIRST, *NAMES, "Finding", "Reward", "Last reward", "Star
 _OTHERS = ("Steps", "Algorithm", "Task", "Tokens")
 
 _LIGHTS = {
-    "Learning": "Accuracy, or the training reward: rising, flat, dropping now, fallen, unknown; and its last value.",
+    "Learning": "Evaluation accuracy, or else training reward: rising, flat, dropping now, fallen, unknown; and the "
+    "final mean, of the last tenth of the values, at least five.",
     "Off-policy": "How far the policy is from its data: small, high, harmful, unknown.",
     "Log": "Whether its log can be trusted: trusted, with care, broken in part, unknown.",
 }
@@ -357,7 +358,7 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
     return {
         # Not pinned: what is pinned is grey, as if it could not be used.
         "Run": config.TextColumn(
-            width=min(310, 30 + 6 * max(map(len, names))),
+            width=min(292, 30 + 6 * max(map(len, names))),
             help=f"The run's folder, relative to {escape(below) or 'the folders of this dashboard'}.",
         ),
         "Open": config.ButtonColumn("", width=52, type="tertiary", help="Opens the run's overview.", key=open_key),
@@ -377,14 +378,17 @@ def _columns(lines: Sequence[RunLine], open_key: str, mode: Mode) -> dict[str, A
         **{name: config.TextColumn(width=116 if name == LEARNING else 94, help=told) for name, told in _LIGHTS.items()},
         "Finding": config.TextColumn(width=140, help="The rule that made the worst finding."),
         "Reward": config.LineChartColumn(
-            width=90,
+            width=74,
             y_min=0 if shares else None,
             y_max=1 if shares else None,
             help="Mean reward per batch, first to last step"
             + ("; all axes from 0 to 1." if shares else "; axes differ between runs."),
         ),
         "Last reward": config.NumberColumn(
-            "Last 5", width=60, format="%.3g", help="Mean of the last five steps with a reward."
+            "Reward, last 5",
+            width=96,
+            format="%.3g",
+            help="Mean training reward of the last five steps that have one.",
         ),
         "Algorithm": config.TextColumn(width=150),
         "From": config.TextColumn(width=110, help="The framework whose files the run was imported from."),

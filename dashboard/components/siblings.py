@@ -1,14 +1,16 @@
 """The runs that differ from the one in hand in one setting, or in the seed alone, with what became of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import inf
 
 import streamlit as st
 
+from ratioscope.analysis.compare.configuration import configuration_of
 from ratioscope.analysis.compare.siblings import SEED, Sibling, short_settings, siblings
 from ratioscope.analysis.findings.numbers import rounded_level
 from ratioscope.analysis.overview.lights import LEARNING, NAMES, LightState
-from ratioscope.analysis.runs.store import Listed
+from ratioscope.analysis.runs.store import Listed, open_run
+from ratioscope.analysis.what_if import Rule, own_rule
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
 from ratioscope.dashboard.components.fold import fold
@@ -17,6 +19,7 @@ from ratioscope.dashboard.formats import escape
 from ratioscope.dashboard.session import session
 from ratioscope.dashboard.watching.headlines import Headline
 from ratioscope.dashboard.watching.reader import server_reader
+from ratioscope.errors import RatioscopeError
 
 _MOST, _MOST_BESIDE = 12, 4
 """In the list of all; beside what to change."""
@@ -30,13 +33,10 @@ _GRACE, _PAUSE = 0.15, 2.0
 def sibling_results(run_id: str) -> None:
     """The runs in which one setting differs, the best ones first: a line each with its end and its course; nothing
     where there is none."""
-    runs = state.runs()
-    changed = [sibling for sibling in _of(run_id, runs) if sibling.what != SEED]
+    changed, asked = _asked(run_id, _of(run_id, state.runs()))
     if not changed:
         return
-    reader, asked = server_reader(), [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))]
-    reader.ask(asked, at_once=True)
-    reader.wait(_GRACE)
+    reader, others = server_reader(), _in_several_settings(run_id, {sibling.run_id for sibling in changed})
     waiting = bool(reader.ask(asked))
 
     def lines() -> None:
@@ -45,7 +45,7 @@ def sibling_results(run_id: str) -> None:
         here = known.get(run_id, Headline())
         read = [sibling for sibling in changed if sibling.run_id in known]
         best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:_MOST_BESIDE]
-        _head([run.run_id for run in asked], _told(len(read), len(changed), _end(here)))
+        _head([run.run_id for run in asked], _told(len(read), len(changed), _end(here)), _explained(here) + others)
         names, scale = short_settings(best), _scale([here, *(known[sibling.run_id] for sibling in best)])
         with st.container(key="sibling-lines", gap="xxsmall"):
             for sibling in best:
@@ -56,9 +56,44 @@ def sibling_results(run_id: str) -> None:
     st.fragment(lines, run_every=_PAUSE if waiting else None)()
 
 
-def _head(compared: Sequence[str], told: str) -> None:
+def tried_rule(run_id: str) -> Rule | None:
+    """Of the siblings that changed the clip alone, and end better, the rule of the one that ends best."""
+    _, asked = _asked(run_id, [each for each in _of(run_id, state.runs()) if each.what == "gate"])
+    known = {run.run_id: headline for run in asked if (headline := server_reader().get(run)) is not None}
+    here = known.pop(run_id, Headline())
+    ends = {name: _place(headline, here.level_metric) for name, headline in known.items()}
+    best = min(ends, key=ends.__getitem__, default=run_id)
+    if ends.get(best, inf) >= _place(here, here.level_metric):
+        return None
+    try:
+        return own_rule(open_run(state.runs()[best].folder)).rule
+    except RatioscopeError:  # it has just gone
+        return None
+
+
+def _asked(run_id: str, found: Sequence[Sibling]) -> tuple[list[Sibling], list[Listed]]:
+    """Those of them in which a setting differs; the run and these, which are being read."""
+    runs = state.runs()
+    changed = [sibling for sibling in found if sibling.what != SEED]
+    asked = [runs[name] for name in (run_id, *(sibling.run_id for sibling in changed))] if changed else []
+    if server_reader().ask(asked, at_once=True):
+        server_reader().wait(_GRACE)
+    return changed, asked
+
+
+def _in_several_settings(run_id: str, changed: Container[str]) -> str:
+    """How many runs of the same task are not compared, because more than one of their settings differs."""
+    manifests = {name: run.manifest for name, run in state.runs().items() if run.manifest and name not in changed}
+    here = manifests.pop(run_id)
+    own = configuration_of(here)
+    n = sum(each.task == here.task and configuration_of(each) != own for each in manifests.values())
+    more = f"{n} more run{'s' * (n != 1)} of this task differ{'s' * (n == 1)}"
+    return f" {more} in several settings, the seed included." if n else ""
+
+
+def _head(compared: Sequence[str], told: str, explained: str) -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        st.caption(f"Tried{told}", width="content")
+        st.caption(f"Tried{told}", width="content", help=explained)
         st.page_link(session().pages["compare"], label="Compare", icon=_COMPARE, query_params={"run": list(compared)})
 
 
@@ -74,6 +109,16 @@ def _told(read: int, n: int, end: str) -> str:
     if read < n:
         return f", so far ({read} of {n} runs read)"
     return f": final means (grey: this run{f', {end}' if end else ''})"
+
+
+def _explained(here: Headline) -> str:
+    """What a final mean is, beside the last value, which other sentences of the page end with."""
+    said = "One run, of the same seed, each. A final mean is of the last tenth of the values, at least five."
+    if here.level_end is None:
+        return said
+    metric = CATALOGUE[here.level_metric]
+    last = escape(rounded_level(here.metrics[metric.key], share=metric.share))
+    return f"{metric.label}. {said} The last value of this run is {last}."
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

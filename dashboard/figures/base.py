@@ -164,6 +164,7 @@ def band(at: NDArray[Any], low: Values, high: Values, colour: str) -> dict[str, 
 
 # The legend group of the marks of `add_untrusted`.
 UNTRUSTED = "untrusted"
+_STRIP = "unreliable steps: bar at the top"
 
 
 def add_untrusted(
@@ -180,7 +181,7 @@ def add_untrusted(
     if len(doubtful) > _MOST_CIRCLES:
         x, y = _strip(doubtful.index.to_numpy(np.int32), series.index)
         fig.add_scatter(
-            x=x, y=y - np.float32(0.03 * row), yaxis="y2", name="unreliable (upper edge)", mode="lines",
+            x=x, y=y - np.float32(0.03 * row), yaxis="y2", name=_STRIP, mode="lines",
             legendgroup=UNTRUSTED, line={"color": colour, "width": 4}, hoverinfo="skip", connectgaps=False,
             cliponaxis=False,
         )  # fmt: skip
@@ -247,6 +248,7 @@ def add_marks(fig: go.Figure, marks: Iterable[tuple[int, str, str]], index: "pd.
         hovertemplate="%{text}",
     )
     _edges(fig)
+    name_mark(fig, "▲: a finding begins")
 
 
 def add_threshold(fig: go.Figure, value: float, name: str, mode: Mode, side: str = "middle") -> None:

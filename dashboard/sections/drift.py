@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from math import inf
+from math import inf, isfinite
 
 import pandas as pd
 
@@ -362,11 +362,13 @@ def _count(bound: promises.Bound, found: Certificate) -> str:
 
 
 def costs(subject: Subject, _: object = None) -> str:
-    """What the bound subtracts for the update, by the mean length of a response, for a line that can be opened."""
-    length = float(subject.summary.values["response_length"].mean())
-    if subject.log.absent("certificate") or not length > 1:
+    """What the bound subtracts for the median update, by the mean length of a response, for a line to open."""
+    values = subject.summary.values
+    length, drift = float(values["response_length"].mean()), float(values[UPDATE_METRIC].median())
+    if subject.log.absent("certificate") or not (length > 1 and isfinite(drift)):
         return "not known here"
-    return f"update drift costs {number(factors(1, 1 - 1 / length).update, digits=2)} × the largest advantage"
+    cost = number(drift * factors(1, 1 - 1 / length).update, digits=2)
+    return f"update drift costs {cost} × the largest advantage (median {plain_number(drift)})"
 
 
 def _feasible(subject: Subject) -> pd.DataFrame:

@@ -30,7 +30,7 @@ def _row(remark: Finding) -> tuple[str, ...]:
 def listed(remarks: Iterable[Finding], seen: str) -> Table:
     """What some checks look for and what they saw, under this head."""
     rows = tuple((title(remark.rule), _question(remark.rule), remark.sentence) for remark in remarks)
-    return Table("", ("Check", "Looks for", seen), rows)
+    return Table("", ("Check", "Looks for", seen), rows, sentences=True)
 
 
 def title(check: str) -> str:
@@ -83,7 +83,8 @@ def undefined(subject: Subject) -> list[Table]:
     """Metrics that are missing in all steps because something is not logged, where there are any."""
     found = undefined_metrics(subject.summary)
     rows = tuple(zip(found["reason"].astype(str), found["metrics"].astype(str), strict=True))
-    return [Table("Metrics that this log cannot give", ("What is missing", "Metrics"), rows)] if rows else []
+    head = ("What is missing", "Metrics")
+    return [Table("Metrics that this log cannot give", head, rows, sentences=True)] if rows else []
 
 
 PAGE = Page(

@@ -56,6 +56,8 @@ class Table:
     note: str = ""
     help: Mapping[str, str] = field(default_factory=dict)
     """What a column holds, by its head; said where a reader can ask for it."""
+    sentences: bool = False
+    """Whether cells are sentences, which a page breaks into lines; such a table has no `help`."""
 
 
 @dataclass(frozen=True)

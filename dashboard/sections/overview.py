@@ -83,6 +83,7 @@ def causes(subject: Subject) -> list[Table]:
                 for mark in each["marks"]
             ),
             no_sign(len(family["causes"]), len(speaking(family["causes"]))),
+            sentences=True,
         )
         for family in found
     ]

@@ -135,10 +135,12 @@ def filtered(found: FilterEffect) -> Table:
     of = {key: float(value) for key, value in found.numbers.row.items() if not isinstance(value, str)}
     dropped, fewest, most = (1 - of[key] for key in ("kept_tokens", "kept_tokens_upper", "kept_tokens_lower"))
     between = interval_text(fewest, most, share(fewest), share(most))
-    after = estimate("s_k", of["staleness"], of["staleness_lower"], of["staleness_upper"])
+    before, after = (
+        estimate("s_k", of[key], of[f"{key}_lower"], of[f"{key}_upper"]) for key in ("staleness_raw", "staleness")
+    )
     rows = (
         ("Dropped", share(0.0), share(dropped) + (f" ({between})" if between else "")),
-        ("Staleness, plain form", plain_number(of["staleness_raw"]), after),
+        ("Plain staleness", before, after),
     )
     return Table("", ("", "As logged", "Filtered"), rows)
 
@@ -227,6 +229,13 @@ def _one_version(subject: Subject) -> list[Piece]:
     return [] if has_several_versions(subject) else versions(subject)
 
 
+def _main(subject: Subject) -> list[Shown]:
+    """By age and over the steps; beside a metric that rises with age stands whether age is the reason."""
+    if not _is_aged(subject):
+        return [Beside([ages(subject)])]
+    return [Beside([by_lag(subject)[:1], ages(subject)]), *details(subject)]
+
+
 def _several(subject: Subject) -> list[Shown]:
     found = versions(subject)
     return [Beside(found[:2]), *found[2:]]
@@ -240,7 +249,7 @@ PAGE = Page(
     limits=("epsilon_stale", "khat"),
     slow=True,
     all_said=is_fresh,
-    main=lambda subject: [Beside([by_lag(subject)[:1] if _is_aged(subject) else (), ages(subject)])],
+    main=_main,
     tiles=("version_lag", "s_k_bounded", "s_k_version_bounded", "s_k_engine_bounded"),
     parts=[
         Part("byage", "Other metrics by age, and in numbers", "byage", oldest, when=_is_aged),

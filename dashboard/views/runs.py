@@ -11,7 +11,7 @@ import streamlit as st
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.overview.inventory import inventory
 from ratioscope.analysis.runs.store import Listed, discover
-from ratioscope.dashboard import state
+from ratioscope.dashboard import state, theme
 from ratioscope.dashboard.annotations import (
     LONGEST_NOTE,
     annotation_of,
@@ -48,6 +48,8 @@ from ratioscope.storage.places import place, scan
 # Seconds: between two looks while rewards and findings come in, and while nothing does; and how long a page waits for
 # what can be had at once.
 READING_PAUSE, IDLE_PAUSE, GRACE = 1.0, 4.0, 0.15
+# Runs that a phone shows above the table.
+_AT_A_GLANCE = 6
 # Of a long list the pause is so many times what it takes to draw: the cores are for reading.
 _REST = 8
 
@@ -164,7 +166,10 @@ def _list(known: list[Listed], ticked: list[str]) -> None:
     answer(_inventory(lines))
     saved_view_links()
     left = reader.ask(known)
+    narrow = st.container(key="runs-narrow", gap=None)
     shown, filtered, columns, by = _filter(lines)
+    with narrow:
+        _at_a_glance(shown)
     if filtered:
         st.caption(f"Shown: {_inventory(shown)}" if shown else "No run matches these filters.")
     actions = st.container(horizontal=True, vertical_alignment="center")
@@ -178,6 +183,16 @@ def _list(known: list[Listed], ticked: list[str]) -> None:
         if len(chosen) == 1:
             _about(chosen[0])
     _problems(lines)
+
+
+def _at_a_glance(shown: Sequence[RunLine]) -> None:
+    """On a narrow screen, which has no room for so many columns: the first runs, each with its worst finding."""
+    for one in shown[:_AT_A_GLANCE]:
+        icon = theme.SEVERITY_ICON.get(Severity(one.headline.severity)) if one.headline else None
+        st.page_link(
+            session().pages["overview"], label=f"{escape(one_line(one.run.run_id))} · **{escape(one.finding)}**",
+            icon=icon, query_params={"run": one.run.run_id},
+        )  # fmt: skip
 
 
 def _inventory(lines: list[RunLine]) -> str:

@@ -53,16 +53,31 @@ def render() -> None:
 
 def _choose_example(opened: Opened, tables: Sequence[Documented]) -> None:
     offered = {example.question: example for example in example_queries(tables)}
-    first, last = state.window(opened).steps
+    steps, chosen = state.window(opened).steps, state.step_range()[0] is not None
+    whole = bool(steps[0] <= opened.summary.values.index[0])
 
     def take() -> None:
         example = offered.get(st.session_state["example"] or "")
         if example is not None:
-            st.session_state["sql"] = example.text(first, last)
+            st.session_state["sql"] = _text(example, *steps, chosen=chosen, whole=whole)
             _forget()
             _draw_as(example)
 
     st.pills("Questions to start from", list(offered), key="example", on_change=take)
+
+
+def _text(example: ExampleQuery, first: int, last: int, *, chosen: bool, whole: bool) -> str:
+    """The query for the chosen steps; without a condition where none are chosen, unless all of them would take long.
+
+    Args:
+        whole: whether these are all steps of the run.
+    """
+    text, condition = example.text(first, last), f"where step between {first} and {last}"
+    if chosen or condition not in text:
+        return text
+    if not whole:
+        return f"-- The latest steps of a long log: delete the condition for all.\n{text}"
+    return text.replace(f"{condition} and", "where").replace(f"{condition}\n", "")
 
 
 def _draw_as(example: ExampleQuery) -> None:

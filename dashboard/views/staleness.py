@@ -1,7 +1,6 @@
 """Metrics by age, and what filters of age would drop: on the Staleness page."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from ratioscope.analysis.runs.window import Window
 from ratioscope.analysis.staleness import filters as age_filters
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard import state
-from ratioscope.dashboard.components.blocks import draw, draw_computed
+from ratioscope.dashboard.components.blocks import draw
 from ratioscope.dashboard.components.chart import plain_chart
 from ratioscope.dashboard.components.tile import tooltip
 from ratioscope.dashboard.figures import staleness as figures
@@ -36,7 +35,6 @@ _FURTHEST = 2**53 - 1  # where a slider can stand; of a wrong version a token ma
 
 def byage(subject: Subject) -> None:
     """A metric of choice by age."""
-    draw_computed(partial(staleness.details, subject), height=40)
     metrics = subject.known(METRICS)
     choice, about = st.columns([3, 2], gap="medium", vertical_alignment="bottom")
     metric = choice.selectbox(
@@ -102,7 +100,10 @@ def _what_if(lent: Callable[[], Opened], window: Window) -> None:
         st.info(f"No usable token in {window.words}: there is nothing to filter.", icon=":material/info:")
         return
     sampled = "" if tokens.fraction == 1 else f"a random sample, {tokens.fraction:.0%} of the tokens of "
-    st.caption(f"On {sampled}{window.words}: {count(len(tokens))} tokens.")
+    st.caption(
+        f"On {sampled}{window.words}: {count(len(tokens))} tokens. "
+        "Shares and plain staleness are of those with an advantage."
+    )
     lags = age_filters.lag_values(tokens)
     oldest = min(int(lags[-1]), _FURTHEST) if lags else 0
     left, right = st.columns(2, gap="large")

@@ -18,6 +18,7 @@ from ratioscope.analysis.what_if import (
     evaluate_rule,
     is_measure_share,
     load_in_parts,
+    rebuilt,
     swept,
     value_of,
 )
@@ -47,7 +48,7 @@ from ratioscope.rules.parameters import PARAMETERS
 
 NO_RULE = Rule("none", {}, "none")
 USUAL = Rule("one_side", {"epsilon_low": 0.2, "epsilon_high": 0.2})
-"""What is looked at first where the run's own rule has nothing to move."""
+"""What is looked at first where the run's own rule is not known; of a rule without a parameter, the clip."""
 
 SWEPT = (
     "clip_fraction", "effective_token_fraction", "kept_gradient", "ess", "variance_proxy", "bias_proxy", "staleness",
@@ -98,7 +99,7 @@ def what_if(lent: Callable[[], Opened], steps: tuple[int | None, int | None], cl
             icon=":material/help:",
         )
         st.text(safe(own.reason))
-    rule = rule_editor.rule_of_url(own.rule if own.rule and own.rule.parameters else USUAL)
+    rule = rule_editor.rule_of_url(_first(own.rule))
     with st.container(border=True):
         rule_editor.edit(rule, {**base.weight_parameters, **base.gate_parameters})
         rule_editor.presets(framework, rule)
@@ -128,6 +129,14 @@ def what_if(lent: Callable[[], Opened], steps: tuple[int | None, int | None], cl
         if door.open:
             _sweep(opened, place, base, rule, name)
             _gates(place, base, rule, name)
+
+
+def _first(own: Rule | None) -> Rule:
+    """What is looked at where the address has no rule: the run's own, or where nothing of that moves, the same with a
+    clip, as "Clip the loss" means it."""
+    if own is None or own.parameters:
+        return own or USUAL
+    return rebuilt(own, gate=USUAL.gate, known=USUAL.gate_parameters)
 
 
 def _place(opened: Opened) -> TokensPlace:

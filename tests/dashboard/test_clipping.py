@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from ratioscope.rules.parameters import PARAMETERS
 from ratioscope.rules.ratios import LEVELS
 from ratioscope.rules.weights import WEIGHTS
 from tests.dashboard.conftest import SCHEDULE, make_steps
-from tests.making.pages import charts, checked, query, sentences, visit
+from tests.making.pages import charts, checked, elements, query, read, sentences, visit
 from tests.making.runs import write_run
+from tests.making.samples import SAMPLE_RUNS
 
 GRPO = {
     "name": "grpo",
@@ -70,6 +72,35 @@ def test_an_algorithm_without_a_gate_has_no_clip_fraction(root: Path) -> None:
         assert not any(metric.label.startswith("Clip fraction") for metric in said.metric)
     said = visit("clipping", run="contradicted")
     assert any(metric.label.startswith("Clip fraction") for metric in said.metric)
+
+
+def test_a_loss_without_a_clip_is_first_seen_with_one_and_else_as_it_is(root: Path) -> None:
+    """A weight that the loss does not have came with the clip: what was looked at was another loss."""
+    without = {"name": "reinforce", "parts": {"gate": "none", "weight": "none", "level": "token"}, "parameters": {}}
+    write_run(root / "plain", make_steps(3), algorithm=without, schedule=SCHEDULE)
+    at = visit("clipping", run="plain")
+    assert (at.selectbox(key="whatif-gate").value, at.selectbox(key="whatif-weight").value) == ("one_side", "none")
+
+
+def test_clip_the_loss_leads_to_the_clip_that_was_tried_and_ended_best(root: Path) -> None:
+    """Several runs differ in their clip alone; one that ends lower than this run is no advice."""
+    tried = ("reinforce", "rec_oneside_nois_0.6_2", "rec_oneside_nois", "rec_ring_nois-lr0.0003")
+    for name in (f"sync_interval20-{each}-seed0" for each in tried):
+        (root / name).symlink_to(SAMPLE_RUNS / name, target_is_directory=True)
+    read(visit("runs"))
+    at = visit("overview", run="sync_interval20-reinforce-seed0")
+    links = [element.proto for element in elements(at) if element.type == "page_link"]
+    (query,) = [parse_qs(link.query_string) for link in links if link.page == "clipping"][:1]
+    assert query["rule"] == ["one_side(epsilon_low~0.2~epsilon_high~0.2)*none"]
+    at = visit("clipping", run=query["run"], rule=query["rule"])
+    assert (at.selectbox(key="whatif-gate").value, at.selectbox(key="whatif-weight").value) == ("one_side", "none")
+    (told,) = [
+        caption.proto.help for caption in visit("overview", run=query["run"]).caption if "Tried" in caption.value
+    ]
+    plain = told.replace("\\", "")
+    assert plain.startswith("Evaluation accuracy. One run, of the same seed, each.")
+    assert "The last value of this run is 64%." in plain
+    assert plain.endswith(" 1 more run of this task differs in several settings, the seed included.")
 
 
 def test_the_first_view_is_the_rule_that_was_applied(stated: str) -> None:

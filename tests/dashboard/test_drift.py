@@ -11,12 +11,15 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.drift import promises
 from ratioscope.analysis.drift import sentences as drift_answers
+from ratioscope.analysis.drift.bounds import factors
 from ratioscope.analysis.drift.certificate import ABOVE, certificate
 from ratioscope.analysis.drift.feasibility import feasibility, vocabulary_is_large
 from ratioscope.analysis.drift.pairs import PAIRS, measure_pairs
 from ratioscope.analysis.findings.facts import facts_of
+from ratioscope.analysis.findings.numbers import number
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.metrics import COUNTS
 from ratioscope.analysis.summary.summary import StepSummary, summarise
@@ -24,6 +27,8 @@ from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import base
 from ratioscope.dashboard.figures import drift as figures
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.sections import drift
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.theme import DARK, LIGHT
 from ratioscope.notes import cells
 from tests.dashboard.conftest import make_steps
@@ -113,6 +118,18 @@ def test_level_and_discount_of_the_url_are_used(gallery: Path, finished: Look) -
     assert drift_answers.path_section(facts, "whole responses") in said
     assert promises.certificate_sentence(certificate(run, 0, 11, gamma=0.0)) in said
     assert any("· update drift costs" in fold.label for fold in at.expander)
+
+
+def test_what_the_bound_costs_is_of_the_drift_of_the_chosen_steps(gallery: Path) -> None:
+    """It was a multiple that follows from the length of the responses alone, the same on every page."""
+    opened = open_folder(gallery / "finished")
+    whole, part = (drift.costs(Subject(opened, steps)) for steps in ((None, None), (2, 4)))
+    assert whole.startswith("update drift costs ") and whole != part
+    length, update = (opened.summary.values[key] for key in ("response_length", "u_k"))
+    multiple = factors(1, 1 - 1 / float(length.mean())).update * float(update.median())
+    assert (
+        f"costs {number(multiple, digits=2)} × the largest advantage (median {number(float(update.median()))})" in whole
+    )
 
 
 def test_steps_without_data_and_nonsense_in_the_url_are_survived(finished: Look) -> None:

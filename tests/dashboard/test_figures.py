@@ -192,6 +192,7 @@ def test_many_unreliable_values_are_a_strip_on_the_upper_edge_in_stretches() -> 
     figure = series.over_steps(summary, ["ess_token"], LIGHT)
     (strip,) = [trace for trace in figure.data if (trace.name or "").startswith("unreliable")]
     assert strip.yaxis == "y2"
+    assert strip.showlegend and strip.name == "unreliable steps: bar at the top"
     assert strip.x[~np.isnan(strip.x)].tolist() == [9.5, 39.5, 59.5, 69.5]
 
 
@@ -208,6 +209,7 @@ def test_what_begins_in_a_step_is_marked_there_with_its_words() -> None:
     figure = series.over_steps(_summary(20, np.random.default_rng(0)), ["s_k"], LIGHT, marks=marks)
     (mark,) = [trace for trace in figure.data if trace.text is not None]
     assert (list(mark.x), list(mark.text)) == ([3], ["warning &lt;b&gt;"])
+    assert "▲: a finding begins" in figure.layout.xaxis.title.text
 
 
 def test_a_running_mean_shows_the_extremes_that_it_hides() -> None:

@@ -1,11 +1,13 @@
 """The Linter page: its verdict, its cards, what is not logged, and when it checks again."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -18,6 +20,8 @@ from ratioscope.analysis.linter.columns import declared_columns, impossible_valu
 from ratioscope.analysis.linter.verdict import log_verdict, ranges
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.summary.summary import summarise
+from ratioscope.dashboard.sections import overview
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.views import linter as view
 from tests.analysis.linter.test_wrong_rows import rank_of_other_tokens
 from tests.cases.world import apply_loss, write
@@ -26,6 +30,12 @@ from tests.making.pages import charts, sentences, visit
 from tests.making.runs import Step, write_run
 
 Look = Callable[..., AppTest]
+
+
+def tables_of(at: AppTest) -> list[pd.DataFrame]:
+    """What grids hold, and what is written as Markdown, as it is read."""
+    written = [table.value.map(lambda text: re.sub(r"\\([^\sa-zA-Z0-9])", r"\1", text)) for table in at.table]
+    return [*(frame.value for frame in at.dataframe), *written]
 
 
 def damaged() -> list[Step]:
@@ -41,7 +51,7 @@ def test_the_verdict_and_every_remark_are_on_the_page(gallery: Path, look: Look)
     at = look("linter", "finished")
     said = sentences(at)
     assert f"**{log_verdict(remarks)}**" in said
-    tables = "\n".join(str(frame.value.to_dict("records")) for frame in at.dataframe)
+    tables = "\n".join(str(frame.to_dict("records")) for frame in tables_of(at))
     for remark in remarks:
         if not remark.severity:
             assert remark.sentence in tables
@@ -51,6 +61,14 @@ def test_the_verdict_and_every_remark_are_on_the_page(gallery: Path, look: Look)
             assert remark.severity.word in said
     assert f"ratioscope check {gallery / 'finished'}" in said
     assert "Steps 0 to 11 were checked." in said
+
+
+def test_sentences_of_a_table_are_read_whole(gallery: Path, look: Look) -> None:
+    """A grid cuts a long cell off, on a phone the whole second column."""
+    assert any("Looks for" in table.value for table in look("linter", "finished").table)
+    assert not any("Looks for" in frame.value for frame in look("linter", "finished").dataframe)
+    causes = overview.causes(Subject(open_folder(gallery / "finished")))
+    assert causes and all(table.sentences for table in causes)
 
 
 def test_faults_are_found_counted_and_shown_with_their_rows(root: Path) -> None:
@@ -96,7 +114,7 @@ def test_what_is_not_logged_and_what_it_costs(gallery: Path, look: Look) -> None
     costs = undefined_metrics(summarise(run)).set_index("reason")["metrics"]
     assert "Update drift" in costs["logp_new is not logged"]
     assert costs["entropy is not logged"] == "Entropy"
-    shown = [frame.value for frame in look("linter", "lean").dataframe]
+    shown = tables_of(look("linter", "lean"))
     assert any("Metrics" in frame and "Update drift" in str(frame["Metrics"].to_list()) for frame in shown)
 
 

@@ -117,13 +117,24 @@ def test_lines_agree_with_the_summary_and_the_rules(served: Path) -> None:
     assert one["Reward"] == pytest.approx(list(summary.values["reward"]), rel=1e-3)
     assert one["Last reward"] == pytest.approx(0.25)
     # "last" alone is the last step's, as on Overview.
-    assert '"label": "Last 5"' in visit("runs").dataframe[0].proto.columns
+    assert '"label": "Reward, last 5"' in visit("runs").dataframe[0].proto.columns
     assert one["Tokens"] == summary.values["n_tokens"].sum()
     word = Severity(found.severity).word
     assert one["Finding"] == rule_words(found.rule)
     assert [label.split()[-1] for label in one["Severity"]] == [word]
     assert (rows["empty"]["Finding"], rows["empty"]["Status"]) == ("nothing to judge", "failed")
     assert rows["torn"]["Finding"] == rows["torn"]["Status"] == "cannot be read"
+
+
+def test_a_narrow_screen_names_the_first_runs_with_their_verdicts(served: Path) -> None:
+    """The table has room for a name there, and none for what was found."""
+    at = read(visit("runs"))
+    rows = frame(at)
+    links = [element.proto for element in elements(at) if element.type == "page_link"]
+    verdicts = [(link.label, link.query_string) for link in links if "run=" in link.query_string][: page._AT_A_GLANCE]
+    assert len(verdicts) == min(len(rows), page._AT_A_GLANCE)
+    for (label, address), name, finding in zip(verdicts, rows["Run"], rows["Finding"], strict=False):
+        assert name in label.replace("\\", "") and finding in label and f"run={name}" in address
 
 
 def test_what_is_missing_is_missing_and_never_first(served: Path) -> None:

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.sql import ask
-from ratioscope.analysis.sql.examples import EXAMPLES
+from ratioscope.analysis.sql import ask, documented
+from ratioscope.analysis.sql.examples import EXAMPLES, example_queries
 from ratioscope.analysis.summary.summary import summarise
 from ratioscope.dashboard.figures.sql import query_figure, undrawn
 from ratioscope.dashboard.roots import serve_from
@@ -89,12 +89,32 @@ def test_a_question_fills_the_editor_and_draws_as_it_should(finished: str) -> No
     at = visit("sql", run=finished)
     example = next(example for example in EXAMPLES if example.question.startswith("How heavy"))
     at = checked(at.pills(key="example").select(example.question).run(), "sql")
-    assert at.text_area(key="sql").value == example.text(0, 2)
+    assert at.text_area(key="sql").value == example.text(0, 2).replace("step between 0 and 2 and ", "")
     (chart,) = charts(at)
     assert {trace["name"] for trace in chart["data"]} == {"50%", "90%", "99%", "99.9%"}
     # Another query has other columns: what was chosen for the last one does not stick.
     at = ran(at, "select 1 as a, 2 as b")
     assert charts(at)[0]["layout"]["xaxis"]["title"]["text"] == "a"
+
+
+def test_a_question_has_the_steps_that_were_chosen_and_no_others(finished: str) -> None:
+    at = visit("sql", run=finished, **{"from": "1", "to": "2"})
+    example = next(example for example in EXAMPLES if example.question.startswith("How heavy"))
+    at = checked(at.pills(key="example").select(example.question).run(), "sql")
+    assert at.text_area(key="sql").value == example.text(1, 2)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_every_question_can_be_asked_of_all_steps(gallery: Path, *, whole: bool) -> None:
+    """Of a long log the latest steps are asked for, and the query itself says so."""
+    run = open_run(gallery / "finished")
+    summary = summarise(run)
+    texts = {example: page._text(example, 0, 11, chosen=False, whole=whole) for example in EXAMPLES}
+    for example, text in texts.items():
+        conditional = "step between" in example.sql
+        assert ("step between" in text, text.startswith("-- The latest steps")) == (conditional and not whole,) * 2
+    for example in example_queries(documented(run, summary)):
+        assert ask(run, summary, texts[example]).table.shape == ask(run, summary, example.text(0, 11)).table.shape
 
 
 @pytest.mark.parametrize(

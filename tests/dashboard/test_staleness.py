@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.facts import facts_of
 from ratioscope.analysis.runs.store import open_run
 from ratioscope.analysis.staleness import age
@@ -20,10 +21,14 @@ from ratioscope.analysis.what_if import load_tokens
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.roots import serve_from
+from ratioscope.dashboard.sections import staleness
+from ratioscope.dashboard.sections.model import Paragraph
+from ratioscope.dashboard.sections.subject import Subject
 from ratioscope.dashboard.theme import MODES
 from tests.dashboard.conftest import make_steps
 from tests.making.pages import charts, sentences, visit
 from tests.making.runs import write_run
+from tests.making.samples import SAMPLE_RUNS
 
 Look = Callable[..., AppTest]
 
@@ -128,3 +133,19 @@ def test_long_runs_fit_into_the_heat_map(gallery: Path, mode: str) -> None:
     assert heat.z.shape[0] <= figures.MOST_ROWS + 1
     assert heat.z.shape[1] <= figures.MOST_COLUMNS
     assert np.nansum(heat.z, axis=0) == pytest.approx(1)
+
+
+def test_that_age_is_not_told_from_time_is_read_beside_the_bars() -> None:
+    """The answer has two sentences: of a run above its limit it was in a closed fold."""
+    subject = Subject(open_folder(SAMPLE_RUNS / "offline-reinforce-seed0"))
+    said = [
+        staleness.answer(subject),
+        *(block.text for block in staleness.PAGE.main(subject) if isinstance(block, Paragraph)),
+    ]
+    assert sum("an effect of age cannot be separated from training time" in text for text in said) == 1
+
+
+def test_what_is_filtered_has_its_interval_before_and_after(gallery: Path) -> None:
+    found = age_filters.effect(load_tokens(open_run(gallery / "finished")), "epsilon_stale", 0.2)
+    (_, (name, before, after)) = staleness.filtered(found).rows
+    assert name == "Plain staleness" and " to " in before and " to " in after
