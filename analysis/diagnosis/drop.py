@@ -1,10 +1,12 @@
 """A fall that has begun, said at once: later values tell whether it stays, and a run can be stopped before; and one of
 a part of the reward, beside an accuracy that holds."""
 
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ratioscope.analysis.diagnosis.around import CLEAR, fall_seen, noise_of_one
 from ratioscope.analysis.diagnosis.collapse import causes_in_words, metric_of, remedy_of, signs_of
@@ -109,6 +111,15 @@ def reward_part_has_dropped(evidence: RunEvidence) -> Finding | None:
     )
 
 
+def weights_of_parts(rows: pd.DataFrame, names: Sequence[str]) -> NDArray[np.float64] | None:
+    """The weights with which parts make up the reward of responses; None where they do not. A missing part counts 0."""
+    centred = rows[[*names]].fillna(0.0)
+    centred -= centred.mean()
+    reward = rows["reward"] - rows["reward"].mean()
+    weights, *_ = np.linalg.lstsq(centred.to_numpy(), reward.to_numpy(), rcond=None)
+    return None if float((reward - centred @ weights).var()) > (1 - _FIT) * float(reward.var()) else weights
+
+
 def _lost_by_part(run: Run, drop: Drop, best: int) -> pd.DataFrame | None:
     """Of the reward and each of its parts, with its weight: mean up to the best level and since the drop, the
     difference, and its error; at the mixture of environments since the drop.
@@ -125,10 +136,7 @@ def _lost_by_part(run: Run, drop: Drop, best: int) -> pd.DataFrame | None:
             "where isfinite(reward) and dropped is null order by step"
         ).df()
     rows[[*names]] = rows[[*names]].fillna(0.0)  # a part that is not of this response
-    centred = rows[[*names]] - rows[[*names]].mean()
-    reward = rows["reward"] - rows["reward"].mean()
-    weights, *_ = np.linalg.lstsq(centred.to_numpy(), reward.to_numpy(), rcond=None)
-    if float((reward - centred @ weights).var()) > (1 - _FIT) * float(reward.var()):
+    if (weights := weights_of_parts(rows, names)) is None:
         return None
     rows[[*names]] *= weights
     keys = ["reward", *names]

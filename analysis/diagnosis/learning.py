@@ -14,7 +14,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.catalogue import CATALOGUE
 
 _WINDOW = 10
-"""Steps over which shares of a few groups are averaged, all there are in a shorter run: one step's have too coarse a
+"""Steps over which shares of a few groups are averaged, half of a shorter run: those of one step have too coarse a
 grain."""
 _FEWEST = 5
 
@@ -25,33 +25,46 @@ def groups_have_no_signal(evidence: RunEvidence) -> Finding | None:
 
     Responses that are each a group of their own are no groups.
     """
-    window = max(_FEWEST, min(_WINDOW, len(evidence.values) - 2))  # three of these are what `often` asks for
+    n = len(evidence.values)
+    window = max(_FEWEST, min(_WINDOW, max(_FEWEST + 1, n // 2), n - 2))  # three of these are what `often` asks for
     metric, limit = "zero_advantage_group_fraction", evidence.limits.zero_signal
-    smooth = evidence.values[metric].rolling(window).mean()
+    of_step, by_rewards = evidence.values[metric], False
+    if of_step.isna().all() and (equal := _share_of_equal(evidence)) is not None:
+        of_step, by_rewards = equal, True
+    smooth = of_step.rolling(window).mean()
     if not evidence.often(smooth[smooth > limit]):
         return None
     # What is averaged says whether it lasts; single steps are counted by their own share.
-    of_step = evidence.values[metric]
     steps = of_step[of_step > limit]
     if evidence.equal_rewards is not None and (evidence.equal_rewards["n"] == 1).mean() > _CLEARLY:
         return None  # nothing is compared: `credit` names that
     why, do, too_easy = _whose_fault(evidence, steps)
     return Finding(
         severity=Severity.NOTICE if too_easy else Severity.WARNING,  # a run that has learned its task is not ill
-        sentence=f"Up to {percent(smooth.max())} of the prompt groups gave no gradient: every advantage was 0 "
-        f"(mean of {window} steps).",
-        metric=metric,
+        sentence=f"Up to {percent(smooth.max())} of the prompt groups "
+        + ("have one reward for all responses" if by_rewards else "gave no gradient: every advantage was 0")
+        + f" (mean of {window} steps).",
+        metric="reward" if by_rewards else metric,
         steps=steps_of(steps),
         numbers=(
-            Number("mean of these steps", float(evidence.values[metric].loc[steps.index].mean())),
+            Number("mean of these steps", float(steps.mean())),
             evidence.median("effective_token_fraction", steps.index),
-            evidence.latest(metric),
+            evidence.latest("reward" if by_rewards else metric),
         ),
         why=why,
         do=do,
         source="S4 5.4.2 (DAPO)",
         limit=limit,
     )
+
+
+def _share_of_equal(evidence: RunEvidence) -> "pd.Series[float] | None":
+    """Where no advantage is logged: the share of each step's groups whose responses all earned the same."""
+    rewards = evidence.equal_rewards
+    if rewards is None or not (several := rewards[rewards["n"] > 1])["n"].any():
+        return None
+    equal = (several["lowest"] == several["highest"]).astype(float)
+    return equal.groupby(several["step"]).mean().reindex(evidence.values.index)
 
 
 _TOO_HARD = "Take easier prompts, or more responses per prompt."

@@ -18,6 +18,7 @@ from ratioscope.analysis.linter import (
     advantages,
     alignment,
     applied_loss,
+    batch_rows,
     batches,
     calibration,
     copies,
@@ -52,7 +53,7 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 
 # Importing a module declares its checks and causes.
 _MODULES = (
-    advantages, alignment, applied_loss, batches, calibration, copies, credit, footers, identities, keys,
+    advantages, alignment, applied_loss, batch_rows, batches, calibration, copies, credit, footers, identities, keys,
     limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, reference,
     responses, selection, signatures, units, values, versions,
 )  # fmt: skip

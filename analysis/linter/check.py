@@ -57,7 +57,7 @@ class Check(DeclaredFinding):
     @property
     def looks_at_tokens(self) -> bool:
         """Whether it says nothing about texts alone."""
-        return any("." not in name for need in self.needs for name in need if need != GROUP)
+        return any(all("." not in name for name in need) for need in self.needs if need != GROUP)
 
 
 CHECKS: dict[str, Check] = {}

@@ -55,6 +55,12 @@ from ratioscope.analysis.linter.reward_parts import (
     scorer_is_away,
 )
 from ratioscope.analysis.linter.reward_sum import reward_of_other_weights, reward_stands_for_a_sum
+from ratioscope.analysis.linter.scored_by_kind import (
+    capped_for_some,
+    least_beyond_a_length,
+    one_value_since_a_step,
+    sign_never_earns,
+)
 from ratioscope.analysis.linter.teacher import impossible_by_token_id, teacher_finds_sure_tokens_impossible
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
@@ -179,6 +185,29 @@ cause(
     explains=("advantages",),
 )  # fmt: skip
 cause(
+    "nothing_beyond_a_length", F.CREDIT, "Responses beyond a length all score the least",
+    requires=(least_beyond_a_length,),
+    do="Look how much of a response the scorer or judge is given, and whether the answer stands behind that.",
+    reports=("agent-health #326", "skill #96"),
+)  # fmt: skip
+cause(
+    "capped_for_some", F.CREDIT, "Responses of one kind cannot earn more than a cap", requires=(capped_for_some,),
+    refutes=(least_beyond_a_length,),
+    do="Look for a minimum or a cap that the scorer applies to them: where all reach it none is better than another.",
+    reports=("AgenticArXiv-RL #76",),
+)  # fmt: skip
+cause(
+    "sign_never_earns", F.CREDIT, "Responses with one sign in them earn nothing", requires=(sign_never_earns,),
+    do="Score one of them by hand: the parser may not read what stands in or behind that sign.",
+    reports=("EasyR1 #382",),
+)  # fmt: skip
+cause(
+    "one_value_for_missing_scores", F.CREDIT, "One value stands in place of scores since a step",
+    requires=(one_value_since_a_step,), refutes=(capped_for_some,),
+    do="Tell a score that is missing from one that was given: leave it empty, or ask the judge again.",
+    reports=("gptme-contrib #1458", "evals #1712"),
+)  # fmt: skip
+cause(
     "kl_in_advantage", F.CREDIT, "A KL penalty is in the advantage and not in the logged reward",
     requires=(advantage_of_equal_rewards, advantage_follows_kl), refutes=(advantage_by_step,),
     do="Log the reward with its penalty, or move the penalty into the loss.", severity=Severity.NOTICE,
@@ -297,7 +326,7 @@ _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again"
               "counted_by_part", "single_responses", "single_responses_cancel")  # fmt: skip
 
 
-@check(order=225, needs=(("advantage",),))
+@check(order=225, needs=(("advantage", "sequences.reward"),))
 def credit(evidence: LogEvidence) -> list[Finding]:
     """Which baseline advantages have, whose they are, and which tokens they reach."""
     other = evidence.problems(sequence_rows, prompts)

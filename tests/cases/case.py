@@ -40,6 +40,9 @@ REPOSITORIES = {
     "cookbook": "huggingface/cookbook", "nanoVLM": "huggingface/nanoVLM", "olmo-eval": "allenai/olmo-eval",
     "open-r1": "huggingface/open-r1", "OpenEnv": "huggingface/OpenEnv", "UniRL": "Tencent-Hunyuan/UniRL",
     "dspy": "stanfordnlp/dspy", "vllm-metal": "vllm-project/vllm-metal",
+    "EasyR1": "hiyouga/EasyR1", "agent-health": "opensearch-project/agent-health", "evals": "openai/evals",
+    "gptme-contrib": "gptme/gptme-contrib", "skill": "pinchbench/skill", "subnet-22": "Desearch-ai/subnet-22",
+    "uni-agent": "verl-project/uni-agent",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 

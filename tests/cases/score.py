@@ -26,6 +26,7 @@ from tests.cases import (
     held_out,
     held_out_again,
     held_out_eighth,
+    held_out_eleventh,
     held_out_fifth,
     held_out_fourth,
     held_out_ninth,
@@ -50,12 +51,13 @@ HELD_OUT: dict[str, Register] = {
     "held-out an eighth time": held_out_eighth.HELD_OUT_EIGHTH,
     "held-out a ninth time": held_out_ninth.HELD_OUT_NINTH,
     "held-out a tenth time": held_out_tenth.HELD_OUT_TENTH,
+    "held-out an eleventh time": held_out_eleventh.HELD_OUT_ELEVENTH,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE
 FIRST_SCORE |= held_out_fourth.FIRST_SCORE | held_out_fifth.FIRST_SCORE | held_out_sixth.FIRST_SCORE
 FIRST_SCORE |= held_out_seventh.FIRST_SCORE | held_out_eighth.FIRST_SCORE | held_out_ninth.FIRST_SCORE
-FIRST_SCORE |= held_out_tenth.FIRST_SCORE
+FIRST_SCORE |= held_out_tenth.FIRST_SCORE | held_out_eleventh.FIRST_SCORE
 CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK} | {
     name: case for cases in HELD_OUT.values() for name, case in cases.items()
 }

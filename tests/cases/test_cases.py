@@ -123,7 +123,7 @@ def test_every_set_of_columns_is_a_run(columns: str, tmp_path: Path) -> None:
     run = open_run(write(log, tmp_path / "run", columns))
     assert (run.status, run.problems, run.last_step) == ("finished", (), SMALL.steps - 1)
     tokens = run.read("tokens")
-    assert len(tokens) == len(log.row)
+    assert len(tokens) == (0 if "tokens" in COLUMN_SETS[columns] else len(log.row))
     left_out = [name for name in COLUMN_SETS[columns] if name in tokens]
     assert [name for name in left_out if tokens[name].notna().any()] == []
 

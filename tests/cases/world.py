@@ -410,6 +410,9 @@ def apply_loss(log: Log) -> Log:
 # What is logged ---------------------------------------------------------------------------------------------------
 
 _NOT_RECOMPUTED = ("logp_behavior_train", "logp_new", "logp_reference")
+_NO_SCALARS = ("loss", "grad_norm", "learning_rate", "eval_accuracy")
+_NO_TRAINER = (*_NOT_RECOMPUTED, "logp_current", "entropy", "clipped", "clip_side", "gradient_weight", "rank",
+               *_NO_SCALARS)  # fmt: skip
 COLUMN_SETS: dict[str, tuple[str, ...]] = {
     "all": ("logp_reference",),
     "with reference": (),
@@ -419,8 +422,15 @@ COLUMN_SETS: dict[str, tuple[str, ...]] = {
     "no versions": ("logp_reference", "behavior_version", "behavior_version_min", "behavior_version_max",
                     "policy_version"),
     "no groups": ("logp_reference", "group_id", "prompt_id", "prompt"),
+    "text": ("tokens", "engine", "rank", "behavior_version_min", "behavior_version_max", "policy_version",
+             *_NO_SCALARS),
+    "sampler": (*_NO_TRAINER, "advantage"),
+    "with advantages": _NO_TRAINER,
 }  # fmt: skip
-"""Columns that a log of this kind does not have."""
+"""Columns, and tables, that a log of this kind does not have."""
+FRAMEWORKS = ("trl", "verl", "prime-rl")
+WITHOUT_A_TRAINER = ("text", "sampler", "with advantages")
+"""What strangers import: text and rewards, or the sampler's tokens and values, at most with advantages."""
 DECIMALS = 4
 """Of log-probabilities in prime-rl's files."""
 
@@ -430,8 +440,8 @@ def write(log: Log, folder: Path, columns: str = "all") -> Path:
     left_out = COLUMN_SETS[columns]
     manifest = {"name": folder.name, "run_id": folder.name, "status": "finished"} | log.manifest
     tables = {"tokens": log.tokens, "sequences": log.responses, "steps": log.steps}
-    if columns in ("trl", "verl", "prime-rl"):
-        manifest["source"] = {"framework": columns}
+    if columns in FRAMEWORKS + WITHOUT_A_TRAINER:
+        manifest["source"] = {"framework": columns if columns in FRAMEWORKS else ""}
         manifest["algorithm"] = {key: value for key, value in log.manifest["algorithm"].items() if key != "parts"}
     if columns == "prime-rl":
         manifest["log_probability_decimals"] = DECIMALS
@@ -446,6 +456,8 @@ def write(log: Log, folder: Path, columns: str = "all") -> Path:
     clock = [start + timedelta(minutes=int(step)) for step in log.steps["step"]]
     tables["steps"] = {"wall_time": np.array(clock, dtype=object)} | tables["steps"]
     for name, table in tables.items():
+        if name in left_out:
+            continue
         kept = {column: values for column, values in table.items() if column not in left_out}
         file = folder / name / str(schema.FileName(0, last, 0))
         file.parent.mkdir(exist_ok=True)

@@ -258,6 +258,22 @@ def with_a_format(folder: Path, kept: float, right: float) -> RunEvidence:
     return RunEvidence(summarise(run), run)
 
 
+def with_a_rising_format(folder: Path, right: float) -> RunEvidence:
+    """No evaluation; in 24 steps one part of the reward goes from 0.1 to 0.9, the other from 0.2 to what is said."""
+
+    def step(number: int) -> Step:
+        rng, done = np.random.default_rng(number), number / 23
+        made = plain_step(*np.full((3, 96), -1.0), number=number, group=np.arange(96) // 8)
+        parts = {"reward_task": rng.random(96) < 0.2 + (right - 0.2) * done,
+                 "reward_format": rng.random(96) < 0.1 + 0.8 * done}  # fmt: skip
+        made.sequences.update({name: each.astype(np.float32) for name, each in parts.items()})
+        made.sequences["reward"] = made.sequences["reward_task"] + 0.5 * made.sequences["reward_format"]
+        return made
+
+    run = open_run(write_run(folder, [step(number) for number in range(24)]))
+    return RunEvidence(summarise(run), run)
+
+
 def of_groups(folder: Path, chance: Callable[[int, Columns], Any], **columns: Any) -> RunEvidence:
     """Each of 24 steps has 12 groups of 8 responses, which earn 1 by a chance of step and rows, else 0.
 
@@ -363,6 +379,10 @@ FROM_TOKENS: dict[str, tuple[Callable[[Path], RunEvidence], Callable[[Path], Run
     "reward_part_drop": (
         lambda folder: with_a_format(folder, 0.1, 0.5),
         lambda folder: with_a_format(folder, 0.6, 0.3),
+    ),
+    "reward_part_rise": (
+        lambda folder: with_a_rising_format(folder, 0.2),
+        lambda folder: with_a_rising_format(folder, 0.5),
     ),
     "reward_jump": (judged_anew(True), judged_anew(False)),
     "reward_with_temperature": (hotter(12), hotter(6)),

@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ratioscope.analysis.diagnosis import RULES
+from ratioscope.analysis.diagnosis import RULES, diagnose
 from ratioscope.analysis.diagnosis.exchangeable import _FEATURES, _apart, _by_level
-from ratioscope.analysis.runs.store import Run
+from ratioscope.analysis.runs.store import Run, open_run
+from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.diagnosis.made_up import best_earn, finding_of, of_groups
+from tests.making.runs import Step, plain_step, write_run
 
 
 def half(number: int, rows: Any) -> float:
@@ -179,3 +181,21 @@ def test_rewards_are_relative_in_a_step_a_group_or_a_part_of_it(tmp_path: Path) 
 
 def test_rewards_that_are_all_the_same_are_not_relative(tmp_path: Path) -> None:
     assert RULES["relative_reward"](best_earn(lambda step, group: 8)(tmp_path)) is None
+
+
+@pytest.mark.parametrize("chance", [0.99, 0.5])
+def test_groups_of_one_reward_are_told_where_no_advantage_is_logged(tmp_path: Path, chance: float) -> None:
+    """As in text and rewards, which is what many import."""
+    rng = np.random.default_rng(0)
+    steps = []
+    for number in range(14):
+        reward = (rng.random(96) < (chance if number >= 6 else 0.5)).astype(np.float32)
+        made = plain_step(*np.full((2, 96), -1.0), number=number, group=np.arange(96) // 4)
+        tokens = {name: column for name, column in made.tokens.items() if name != "advantage"}
+        steps.append(Step(number, tokens, made.sequences | {"reward": reward}, {}))
+    run = open_run(write_run(tmp_path / "run", steps))
+    found = {each.rule: each for each in diagnose(summarise(run), run)}
+    assert ("zero_signal" in found) is (chance > 0.9)
+    if "zero_signal" in found:
+        assert "have one reward for all responses (mean of 7 steps)" in found["zero_signal"].sentence
+        assert found["zero_signal"].steps[0] >= 6

@@ -32,7 +32,7 @@ from tests.making.runs import plain_step, write_run
 
 _WITHOUT_LIMIT = (
     "not_learning", "environment_forgotten", "evaluation_turns", "responses_apart", "reward_decided",
-    "prompts_in_order", "relative_reward", "update_period",
+    "prompts_in_order", "relative_reward", "update_period", "reward_part_rise",
 )  # fmt: skip
 every_rule = pytest.mark.parametrize("rule", RULES)
 

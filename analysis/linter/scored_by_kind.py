@@ -1,0 +1,193 @@
+"""Marks of a scorer that does not look at some responses: beyond a length, with a sign in them, of one kind.
+
+They are read off rewards and texts, and need no token.
+"""
+
+from collections.abc import Iterator
+from math import log10
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.findings.mark import MarkReading, mark
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.fate import FEWEST_OF_EITHER
+from ratioscope.analysis.linter.reward_parts import parts_of_responses
+
+_FEWEST_ROWS = 200
+_LEAST_TAIL = 0.03
+"""Share of the responses that lies beyond a length."""
+_BESIDE, _MOST_BESIDE = 100, 0.6
+"""Responses just below the length, and the share of them that may score the least, too."""
+_GRADED, _FEWEST_OF_KIND = 10, 60
+"""Different values of a score that is graded, and responses of a kind."""
+_FEWEST_ABOVE, _FEWEST_BELOW = 0.25, 3
+"""Share of the others that earn more than a cap, and values at and below it."""
+_LEAST_EARNING = 0.2
+_SIGNS = "$\\{`*#<[(=|%,/"
+"""What answers are set apart or written with."""
+_LOOKED_AT = 20_000
+"""Responses whose texts are looked at."""
+_LEAST_SPIKE, _TIMES_NEXT, _TIMES_BEFORE = 0.08, 4.0, 2.5
+"""Share of one value inside of the range; times the share of the next one, and times what it was before."""
+_FEWEST_STEPS = 3
+
+
+def _columns(evidence: LogEvidence) -> Iterator[tuple[str, str]]:
+    """Names in the frame, and in the log, of the reward and its parts."""
+    yield "reward", "reward"
+    yield from ((f"part_{at}", name) for at, name in enumerate(reward_parts(evidence.run)))
+
+
+def _scored(evidence: LogEvidence) -> pd.DataFrame:
+    """The responses with a reward, with their parts, lengths and kinds."""
+
+    def made() -> pd.DataFrame:
+        more = evidence.frame(
+            "select step, seq_id, length(response)::double as signs, n_tokens::double as length, "
+            "coalesce(truncated, finish_reason = 'length', false) as truncated, finish_reason from sequence"
+        )
+        rows = parts_of_responses(evidence).merge(more, on=["step", "seq_id"])
+        return rows[np.isfinite(rows["reward"])]
+
+    return evidence.once("scored responses", made)
+
+
+@mark(needs=(("sequences.reward",), ("sequences.response", "sequences.n_tokens")), limit=9.0)
+def least_beyond_a_length(evidence: LogEvidence) -> MarkReading | None:
+    """All responses beyond some length score the least, and those just below it do not; -log10 of the chance."""
+    rows = _scored(evidence)
+    unit, words = ("signs", "characters") if rows["signs"].notna().all() else ("length", "tokens")
+    rows = rows[np.isfinite(rows[unit]) & ~rows["truncated"]].sort_values([unit, "step", "seq_id"])
+    if len(rows) < _FEWEST_ROWS:
+        return None
+    best = MarkReading(0.0, "")
+    for column, name in _columns(evidence):
+        of = rows[np.isfinite(rows[column])]
+        if len(of) < _FEWEST_ROWS or of[column].nunique() < 2:
+            continue
+        least = of[column].min()
+        scores = (of[column] > least).to_numpy()
+        last = int(scores.nonzero()[0][-1])
+        limit = float(of[unit].iloc[last])
+        tail = of[of[unit] > limit]
+        beside = 1 - float(scores[max(last + 1 - _BESIDE, 0) : last + 1].mean())
+        if len(tail) < max(FEWEST_OF_EITHER, _LEAST_TAIL * len(of)) or beside > _MOST_BESIDE:
+            continue
+        unlikely = -len(tail) * log10(max(beside, 1e-2))
+        if unlikely > best.value:
+            best = MarkReading(
+                unlikely,
+                f"{name} is {number(float(least))} for all {len(tail):,} responses of more than {number(limit)} "
+                f"{words}, and for {percent(beside)} of those just below",
+                steps_with(tail.groupby("step").size()), (name,), first_of(tail),
+            )  # fmt: skip
+    return best
+
+
+def _kinds(rows: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]"]]:
+    """What is said of some responses, and which they are."""
+    for turns in (1, 2):
+        yield f"of {'one turn' if turns == 1 else 'two turns'}", rows["n_turns"] == turns
+    for name, words in (("environment", "of {}"), ("finish_reason", "that end by {}")):
+        for level in rows[name].dropna().unique():
+            yield words.format(level), rows[name] == level
+
+
+@mark(
+    needs=(("sequences.reward",), ("sequences.n_turns", "sequences.environment", "sequences.finish_reason")), limit=0.4
+)
+def capped_for_some(evidence: LogEvidence) -> MarkReading | None:
+    """Most responses of one kind have the same score, which none of them exceeds and many others do; share of them."""
+    rows = _scored(evidence)
+    if len(rows) < _FEWEST_ROWS:
+        return None
+    best = MarkReading(0.0, "")
+    for column, name in _columns(evidence):
+        of = rows[np.isfinite(rows[column])].assign(score=rows[column].round(6))
+        if of["score"].nunique() < _GRADED:
+            continue
+        for words, which in _kinds(of):
+            own, others = of[which], of[~which]
+            if min(len(own), len(others)) < _FEWEST_OF_KIND or own["score"].nunique() < _FEWEST_BELOW:
+                continue
+            cap = own["score"].max()
+            share, above = float((own["score"] == cap).mean()), float((others["score"] > cap).mean())
+            if above >= _FEWEST_ABOVE and share > best.value:
+                best = MarkReading(
+                    share,
+                    f"{name} of responses {words} is never above {number(float(cap))}, where {percent(share)} of them "
+                    f"stand; {percent(above)} of the others are above",
+                    steps_with(own.groupby("step").size()), (name,), first_of(own[own["score"] == cap]),
+                )  # fmt: skip
+    return best
+
+
+@mark(needs=(("sequences.reward",), ("sequences.response",)), limit=9.0)
+def sign_never_earns(evidence: LogEvidence) -> MarkReading | None:
+    """No response with some sign in its text earns anything, and of others many do, in groups of both; -log10 of the
+    chance."""
+    rows = evidence.frame(
+        "select step, seq_id, coalesce(group_id, seq_id) as group_id, reward::double as reward, response from sequence "
+        f"where isfinite(reward) and response is not null order by hash(step, seq_id) limit {_LOOKED_AT}"
+    )
+    if len(rows) < _FEWEST_ROWS or rows["reward"].nunique() < 2:
+        return None
+    earns, best = rows["reward"] > rows["reward"].min(), MarkReading(0.0, "")
+    for sign in _SIGNS:
+        has = rows["response"].str.contains(sign, regex=False)
+        if min(has.sum(), (~has).sum()) < FEWEST_OF_EITHER or earns[has].any():
+            continue
+        both = has.groupby([rows["step"], rows["group_id"]]).transform("nunique") > 1
+        rate = float(earns[both & ~has].mean()) if (both & ~has).any() else 0.0
+        unlikely = -int((both & has).sum()) * log10(1 - min(rate, 0.99))
+        if rate >= _LEAST_EARNING and unlikely > best.value:
+            with_it = rows[has].sort_values(["step", "seq_id"])
+            best = MarkReading(
+                unlikely,
+                f"none of {int(has.sum()):,} responses with {sign} in them earns more than "
+                f"{number(float(rows['reward'].min()))}, and of the others in their groups {percent(rate)} do",
+                steps_with(with_it.groupby("step").size()), ("reward",), first_of(with_it),
+            )  # fmt: skip
+    return best
+
+
+@mark(needs=(("sequences.reward",),), limit=_TIMES_NEXT)
+def one_value_since_a_step(evidence: LogEvidence) -> MarkReading | None:
+    """From one step on one score inside of the range is given to many responses, and before to few; times the score
+    that is next in number."""
+    rows = _scored(evidence)
+    if len(rows) < _FEWEST_ROWS or rows["step"].nunique() < 2 * _FEWEST_STEPS:
+        return None
+    best = MarkReading(0.0, "")
+    for column, name in _columns(evidence):
+        of = rows[np.isfinite(rows[column])].assign(score=rows[column].round(6))
+        inside = of[(of["score"] > of["score"].min()) & (of["score"] < of["score"].max())]
+        counts = inside["score"].value_counts()
+        if len(of) < _FEWEST_ROWS or len(counts) < _GRADED:
+            continue
+        value = counts.index[0]
+        by_step = (of["score"] == value).groupby(of["step"]).agg(["sum", "size"])
+        steps, sums = by_step.index.to_numpy(), by_step.cumsum().to_numpy(float)
+        n, total = len(steps), sums[-1]
+        at = np.arange(_FEWEST_STEPS - 1, n - _FEWEST_STEPS)
+        before, after = sums[at, 0] / sums[at, 1], (total[0] - sums[at, 0]) / (total[1] - sums[at, 1])
+        place = int((after - before).argmax())
+        since, share, was = int(steps[at[place] + 1]), float(after[place]), float(before[place])
+        late = of[of["step"] >= since]
+        others = late.loc[(late["score"] != value) & late["score"].isin(counts.index), "score"].value_counts()
+        times = share * len(late) / float(others.iloc[0]) if len(others) else 0.0
+        pooled = total[0] / total[1]
+        error = np.sqrt(pooled * (1 - pooled) * (1 / len(late) + 1 / (len(of) - len(late))))
+        clear = share - was > 6 * error and share >= max(_LEAST_SPIKE, _TIMES_BEFORE * was)
+        if clear and times > best.value:
+            best = MarkReading(
+                times,
+                f"{name} is exactly {number(float(value))} in {percent(share)} of the responses from step {since} on, "
+                f"in {percent(was)} before",
+                steps_with(late[late["score"] == value].groupby("step").size()), (name,),
+                first_of(late[late["score"] == value]),
+            )  # fmt: skip
+    return best
