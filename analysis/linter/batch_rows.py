@@ -4,12 +4,15 @@ They are read off the responses table, and but for one need no token.
 """
 
 from math import log10
+from sys import float_info
 
 import numpy as np
 import pandas as pd
+from scipy.special import pdtrc
 
 from ratioscope.analysis.findings.cause import Family as F
 from ratioscope.analysis.findings.cause import cause
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
@@ -17,26 +20,29 @@ from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_wit
 from ratioscope.analysis.linter.fate import FEWEST_OF_EITHER
 from ratioscope.analysis.linter.verdict import ranges
 
-_FEWEST_ALONE, _FEWEST_STEPS = 8, 3
-"""Prompts with one response each in a step, and steps that have the same."""
+_FEWEST_ALONE, _FEWEST_STEPS, _NEARLY_ALL = 8, 3, 0.8
+"""Prompts with one response each in a step, steps that have the same, and the share of these that each is in."""
+_ASKED = "coalesce(prompt_id, case when prompt is not null then hash(prompt)::hugeint end)"
 _SHORTEST = 20
 """Signs of a text that is no answer of a word, which many give."""
-_MOST_WITHIN = 0.2
-"""Share of the responses that are there twice in their own step, where texts are not repeated by chance."""
+_MOST_WITHIN, _OWN_TEXTS = 0.2, 0.5
+"""Share of the responses that are there twice in their own step, and texts a prompt: few texts come again by chance."""
 _LONGEST_GAP, _MOST_ABSENT = 4, 1 / 3
 """Steps in a row without an environment, and the share of the steps: more are a schedule."""
-_PARTS, _FEWEST_GROUPS, _CLEARLY = 4, 24, 6.0
-"""Parts of a step by the number of the response, groups of one part, standard errors over groups."""
-_FEWEST_PROMPTS, _LATE = 5, 0.25
-"""Prompts that one text answers, and the share of the steps, the last ones, that are looked at."""
-_UNCERTAIN = -0.01
-"""Log-probability: of tokens above it the values say nothing."""
+_PARTS, _FEWEST_GROUPS, _CLEARLY, _BREAK = 4, 24, 6.0, 2.0
+"""Parts of a step by the number of the response, groups of one part, standard errors over groups, and how much more the
+last part falls than those before are apart: else rewards go down all along."""
+_FEWEST_PROMPTS, _LATE, _RARE = 5, 0.25, 0.1
+"""Prompts that one text answers, the share of the steps that are looked at, the last and the first ones, and its share
+of the responses in the first."""
+_UNCERTAIN, _RUN = -0.01, 6
+"""Log-probability: of tokens above it the values say nothing; and tokens in a row: few alone come again by chance."""
 _OPEN, _FEWEST_SHARED = -0.1, 20
 """Log-probability of a token that is not certain, and tokens that several servers drew in one state."""
 _APART, _MOST_UNLIKE = 0.05, 0.2
 """Nats between log-probabilities of one token in one state, and share of those of the other servers that are so far."""
-_STILL = 3
-"""Steps in which a server has responses and no new version."""
+_STILL, _TIMES_USUAL = 3, 2
+"""Steps in which a server has responses and no new version; times the longest stretch of that kind before, of any."""
 
 
 @mark(needs=(GROUP, ("sequences.prompt_id",)), limit=0.5)
@@ -46,6 +52,7 @@ def groups_mix_prompts(evidence: LogEvidence) -> MarkReading | None:
         "select step, min(seq_id) as seq_id, count(distinct prompt_id) as prompts from sequence "
         "where group_id is not null and prompt_id is not null group by step, group_id having count(*) > 1"
     )
+    groups = groups[groups.groupby("step")["step"].transform("size") > 1]  # one of a step is a baseline of its own kind
     if len(groups) < _FEWEST_ALONE:
         return None
     mixed = groups[groups["prompts"] > 1].sort_values(["step", "seq_id"])
@@ -88,7 +95,8 @@ def same_prompts_alone(evidence: LogEvidence) -> MarkReading | None:
     alone = alone[alone["step"].isin(steps)]
     if not _FEWEST_STEPS <= len(steps) <= n_steps / 2:
         return MarkReading(0.0, "")
-    share = float((alone.groupby("prompt_id")["step"].transform("nunique") >= 0.8 * len(steps)).mean())
+    returning = alone.groupby("prompt_id")["step"].transform("nunique") >= _NEARLY_ALL * len(steps)
+    share = float((returning & ~alone["prompt_id"].isin(others["prompt_id"])).mean())
     return MarkReading(
         share, f"in steps {ranges(steps)} the same {number(float(of_step[steps].median()))} prompts come again with "
         f"one response each, where others have {number(float(others['n'].median()))}",
@@ -98,15 +106,18 @@ def same_prompts_alone(evidence: LogEvidence) -> MarkReading | None:
 
 @mark(needs=(("sequences.response",), ("sequences.prompt_id", "sequences.prompt")), limit=0.5)
 def texts_of_an_earlier_step(evidence: LogEvidence) -> MarkReading | None:
-    """Responses to prompts that come again are those of an earlier step, word for word; share of them."""
+    """Responses to prompts that come again are those of an earlier step, word for word; share of them. Those of one
+    version are the same response, learned from again."""
     rows = evidence.frame(
         f"""
         with of as (
-            select step, seq_id, coalesce(prompt_id, hash(prompt)::hugeint) as asked, hash(response) as text
-            from sequence where length(response) >= {_SHORTEST}
+            select step, seq_id, {_ASKED} as asked, hash(response) as text,
+                coalesce(behavior_version_min, behavior_version_max) as version
+            from sequence where length(response) >= {_SHORTEST} and dropped is null
         )
-        select step, seq_id, asked is not null and min(step) over (partition by asked) < step as again,
-            min(step) over (partition by asked, text) < step as told,
+        select step, seq_id, asked, text, asked is not null and min(step) over (partition by asked) < step as again,
+            min(step) over (partition by asked, text) < step
+                and coalesce(version <> min_by(version, step) over (partition by asked, text), true) as told,
             count(*) over (partition by step, asked, text) > 1 as twice
         from of
         """
@@ -114,7 +125,8 @@ def texts_of_an_earlier_step(evidence: LogEvidence) -> MarkReading | None:
     again = rows[rows["again"]]
     if len(again) < FEWEST_OF_EITHER:
         return None
-    if rows["twice"].mean() > _MOST_WITHIN:
+    few_texts = again["text"].nunique() < _OWN_TEXTS * again["asked"].nunique()  # yes and no, say
+    if rows["twice"].mean() > _MOST_WITHIN or few_texts:
         return MarkReading(0.0, "")
     told = again[again["told"]].sort_values(["step", "seq_id"])
     share = len(told) / len(again)
@@ -131,24 +143,29 @@ def one_text_for_all(evidence: LogEvidence) -> MarkReading | None:
     late = steps[int((1 - _LATE) * len(steps)) :]
     if len(steps) < 2 * _FEWEST_STEPS:
         return None
+    early = steps[int(np.ceil(_LATE * len(steps)))]
     texts = evidence.frame(
         f"""
         select hash(response) as text, count(*) as n, min(step) as step, arg_min(seq_id, step) as seq_id,
-            count(*) filter (step >= {int(late[0])}) as late,
-            count(distinct coalesce(prompt_id, hash(prompt)::hugeint)) as prompts
+            count(*) filter (step >= {int(late[0])}) as late, count(*) filter (step < {int(early)}) as early,
+            count(distinct {_ASKED}) as prompts
         from sequence where length(response) >= {_SHORTEST} group by all order by late desc, text limit 1
         """
     )
-    total = int(evidence.frame(f"select count(*) as n from sequence where step >= {int(late[0])}")["n"].iloc[0])
+    counts = evidence.frame(
+        f"select count(*) filter (step >= {int(late[0])}) as late, count(*) filter (step < {int(early)}) as early "
+        "from sequence"
+    ).iloc[0]
+    total = int(counts["late"])
     if total < FEWEST_OF_EITHER or not len(texts):
         return None
     first = texts.iloc[0]
-    if first["prompts"] < _FEWEST_PROMPTS:
+    if first["prompts"] < _FEWEST_PROMPTS or first["early"] > _RARE * counts["early"]:  # of a few answers one is usual
         return MarkReading(0.0, "")
     share = float(first["late"]) / total
     return MarkReading(
         share, f"one text answers {int(first['prompts'])} prompts, first in step {int(first['step'])}, and "
-        f"{percent(share)} of all since step {int(late[0])}", tuple(map(int, late)), ("response",), first_of(texts),
+        f"{percent(share)} of all since step {int(late[0])}", tuple(map(int, late)), ("response",),
     )  # fmt: skip
 
 
@@ -161,17 +178,22 @@ def environment_is_missing(evidence: LogEvidence) -> MarkReading | None:
     counts = groups.groupby(["step", "environment"]).size().unstack(fill_value=0)
     if len(counts) < 2 * _FEWEST_STEPS or counts.shape[1] < 2:
         return None
-    best = MarkReading(0.0, "")
+    best, of_step = MarkReading(0.0, ""), counts.sum(axis=1).to_numpy()
+    if (counts > 0).sum(axis=1).median() < 2:  # a step has one environment
+        return best
     for name in counts:
         there = (counts[name] > 0).to_numpy()
-        inside = np.flatnonzero(there)
-        stretch = np.cumsum(there)
-        gone = ~there & (np.arange(len(there)) > inside[0]) & (np.arange(len(there)) < inside[-1])
-        longest = pd.Series(gone).groupby(stretch).sum().max()
-        if not gone.any() or longest > _LONGEST_GAP or gone.mean() > _MOST_ABSENT:
+        place, inside = np.arange(len(there)), np.flatnonzero(there)
+        gone = ~there & (place > inside[0]) & (place < inside[-1])
+        longest = pd.Series(gone).groupby(np.cumsum(there)).sum().max()
+        begins = np.flatnonzero(gone & np.roll(there, 1))
+        regular = len(begins) > 2 and len({*np.diff(begins)}) == 1  # as on a schedule
+        if not gone.any() or longest > _LONGEST_GAP or gone.mean() > _MOST_ABSENT or regular:
             continue
-        share = float(counts[name][there].sum() / counts[there].to_numpy().sum())
-        unlikely = -float(counts[gone].to_numpy().sum()) * log10(max(1 - share, 1e-3))
+        share = float(counts[name][there].sum() / of_step[there].sum())
+        # Of draws that are independent so many steps have none by chance, as a Poisson variable.
+        expected = float(((1 - share) ** of_step[inside[0] : inside[-1] + 1]).sum())
+        unlikely = -log10(max(float(pdtrc(gone.sum() - 1, expected)), float_info.min))
         if unlikely > best.value:
             steps = tuple(int(step) for step in counts.index[gone])
             best = MarkReading(
@@ -190,7 +212,8 @@ def last_of_a_step_earn_less(evidence: LogEvidence) -> MarkReading | None:
         select step, group_id, min(seq_id) as seq_id, avg(reward)::double as reward, any_value(environment) as kind,
             avg(percent_rank) as place
         from (select *, percent_rank() over (partition by step order by seq_id) as percent_rank from sequence)
-        where isfinite(reward) and dropped is null and group_id is not null group by step, group_id
+        where isfinite(reward) and dropped is null and group_id is not null
+            and not coalesce(truncated, finish_reason = 'length', false) group by step, group_id
         """
     )
     lowest = evidence.frame("select min(reward)::double as reward from sequence where isfinite(reward)")["reward"].iloc[
@@ -211,7 +234,9 @@ def last_of_a_step_earn_less(evidence: LogEvidence) -> MarkReading | None:
     error = float((weights**2 * sum(of.loc[both, "var"] / of.loc[both, "size"] for of in (rest, last))).sum()) ** 0.5
     earned = float((weights * rest.loc[both, "mean"]).sum()) - float(lowest) * float(weights.sum())
     each = rows.groupby(part)["reward"].mean()
-    if not apart > _CLEARLY * error or not earned > 0 or each[: _PARTS - 1].min() - each[_PARTS - 1] < apart / 2:
+    before = each[: _PARTS - 1]
+    breaks = before.iloc[-1] - each[_PARTS - 1] > _BREAK * (before.max() - before.min())
+    if not apart > _CLEARLY * error or not earned > 0 or not breaks:
         return MarkReading(0.0, "")
     late = rows[part == _PARTS - 1].sort_values(["step", "seq_id"])
     return MarkReading(
@@ -236,18 +261,24 @@ def server_keeps_its_version(evidence: LogEvidence) -> MarkReading | None:
     )
     if rows["engine"].nunique() < 2 or rows["step"].nunique() < 2 * _FEWEST_STEPS:
         return None
-    best = MarkReading(0.0, "")
-    for name, of in rows.groupby("engine"):
-        newest = of["version"].cummax()
-        still = of[newest == newest.iloc[-1]]
-        others = rows[(rows["engine"] != name) & (rows["step"] >= still["step"].iloc[0])].groupby("engine")["version"]
+    stretches = {
+        str(name): of.groupby(of["version"].cummax().rename("newest"))["step"].agg(["first", "last", "size"])
+        for name, of in rows.groupby("engine")
+    }
+    usual = max((size for of in stretches.values() for size in of["size"].iloc[:-1]), default=0)
+    best, last = MarkReading(0.0, ""), rows["step"].max()
+    for name, own in stretches.items():
+        still = own.iloc[-1]
+        others = rows[(rows["engine"] != name) & (rows["step"] >= still["first"])].groupby("engine")["version"]
         moved = float((others.max() - others.min()).min()) if others.ngroups else 0.0
-        if len(still) > _STILL and len(still) < len(of) and moved > best.value:
+        clear = still["size"] > max(_STILL, _TIMES_USUAL * usual) and still["last"] == last and len(own) > 1
+        if clear and moved > best.value:
+            first = rows[(rows["engine"] == name) & (rows["step"] >= still["first"])]
             best = MarkReading(
                 moved,
-                f"{name} samples from version {int(newest.iloc[-1])} from step {int(still['step'].iloc[0])} to the "
-                f"end, and the others went on to {int(others.max().min())}",
-                tuple(map(int, still["step"])), ("behavior_version_min",), first_of(still), place=str(name),
+                f"{name} samples from version {int(own.index[-1])} from step {int(still['first'])} to the end, and the "
+                f"others went on to {int(others.max().min())}",
+                tuple(map(int, first["step"])), ("behavior_version_min",), first_of(first), place=name,
             )  # fmt: skip
     return best
 
@@ -260,11 +291,12 @@ def server_draws_otherwise(evidence: LogEvidence) -> MarkReading | None:
     """One server gives first tokens of a prompt other log-probabilities than the others, which agree, with the same
     weights; share of such tokens."""
     rows = evidence.frame(
-        """
+        f"""
         select t.step, s.group_id, t.token_id, s.engine, min(t.seq_id) as seq_id,
             coalesce(t.behavior_version, s.behavior_version_min, -1) as version, median(logp_behavior::double) as logp
         from token as t join sequence as s using (step, seq_id)
         where position = 0 and engine is not null and s.group_id is not null and isfinite(logp_behavior)
+            and hash(t.step, t.group_id) % {evidence.sampled} = 0
         group by all
         """
     )
@@ -294,15 +326,24 @@ def server_draws_otherwise(evidence: LogEvidence) -> MarkReading | None:
 
 @mark(needs=(("token_id",), ("logp_behavior",)), limit=0.2)
 def tokens_come_again(evidence: LogEvidence) -> MarkReading | None:
-    """Tokens stand in their response a second time, with the same log-probability to the last digit; share of those
-    that are uncertain."""
+    """Runs of tokens stand in their response a second time, with the same log-probabilities to the last digit; share of
+    the runs with an uncertain token."""
     if evidence.run.manifest.log_probability_decimals is not None:
         return None  # equal values say nothing
     rows = evidence.frame(
         f"""
-        select step, seq_id, count(*) as n, count(*) - count(distinct hash(token_id, logp_behavior)) as again
-        from token where logp_behavior < {_UNCERTAIN} and hash(step, group_id) % {evidence.sampled} = 0
-        group by step, seq_id order by step, seq_id
+        with row as (
+            select step, seq_id, position, logp_behavior, hash(token_id, logp_behavior) as pair
+            from token where hash(step, group_id) % {evidence.sampled} = 0
+        ),
+        run as (
+            select step, seq_id, min(logp_behavior) over few as least, count(*) over few as size,
+                string_agg(pair::varchar, ' ') over few as pairs
+            from row window few as (
+                partition by step, seq_id order by position rows between {_RUN - 1} preceding and current row)
+        )
+        select step, seq_id, count(*) as n, count(*) - count(distinct pairs) as again
+        from run where size = {_RUN} and least < {_UNCERTAIN} group by step, seq_id order by step, seq_id
         """
     )
     if rows["n"].sum() < _FEWEST_STEPS * FEWEST_OF_EITHER:
@@ -310,7 +351,7 @@ def tokens_come_again(evidence: LogEvidence) -> MarkReading | None:
     share = float(rows["again"].sum() / rows["n"].sum())
     some = rows[rows["again"] > 0]
     return MarkReading(
-        share, f"{percent(share)} of the tokens stand in their own response again, with the same log-probability",
+        share, f"{percent(share)} of the runs of {_RUN} tokens stand in their own response again, with the same values",
         steps_with(some.groupby("step").size()), ("token_id",), first_of(some),
     )  # fmt: skip
 
@@ -336,6 +377,7 @@ cause(
     "one_text_for_all", F.SELECTION, "Most responses are one and the same text, whatever the prompt",
     requires=(one_text_for_all,),
     do="Go back to before that text, and look what it earns: a policy gives up where giving up costs least.",
+    severity=Severity.NOTICE,  # the log is as true as any
 )  # fmt: skip
 cause(
     "environment_missing", F.SELECTION, "The responses of an environment are missing in some steps",

@@ -19,19 +19,21 @@ from ratioscope.analysis.linter.reward_parts import parts_of_responses
 _FEWEST_ROWS = 200
 _LEAST_TAIL = 0.03
 """Share of the responses that lies beyond a length."""
-_BESIDE, _MOST_BESIDE = 100, 0.6
-"""Responses just below the length, and the share of them that may score the least, too."""
+_BESIDE, _MOST_BESIDE, _AS_MUCH = 100, 0.6, 0.6
+"""Responses just below the length; the share of them that may score the least, too; and how much those next to it earn
+of what all of them do."""
+_FEWEST_LENGTHS = 5
 _GRADED, _FEWEST_OF_KIND = 10, 60
 """Different values of a score that is graded, and responses of a kind."""
-_FEWEST_ABOVE, _FEWEST_BELOW = 0.25, 3
-"""Share of the others that earn more than a cap, and values at and below it."""
+_FEWEST_ABOVE, _FEWEST_BELOW = 0.25, 6
+"""Share of the others that earn more than a cap, and values at and below it: what has a few is graded by levels."""
 _LEAST_EARNING = 0.2
 _SIGNS = "$\\{`*#<[(=|%,/"
 """What answers are set apart or written with."""
-_LOOKED_AT = 20_000
-"""Responses whose texts are looked at."""
 _LEAST_SPIKE, _TIMES_NEXT, _TIMES_BEFORE = 0.08, 4.0, 2.5
 """Share of one value inside of the range; times the share of the next one, and times what it was before."""
+_AT_ONCE = 0.6
+"""Of the change of a share: what comes between two steps and the next two, and in the same environments."""
 _FEWEST_STEPS = 3
 
 
@@ -60,21 +62,32 @@ def least_beyond_a_length(evidence: LogEvidence) -> MarkReading | None:
     """All responses beyond some length score the least, and those just below it do not; -log10 of the chance."""
     rows = _scored(evidence)
     unit, words = ("signs", "characters") if rows["signs"].notna().all() else ("length", "tokens")
-    rows = rows[np.isfinite(rows[unit]) & ~rows["truncated"]].sort_values([unit, "step", "seq_id"])
+    rows = rows[np.isfinite(rows[unit]) & ~rows["ended_badly"] & ~rows["truncated"]]
+    rows = rows.sort_values([unit, "step", "seq_id"])
     if len(rows) < _FEWEST_ROWS:
         return None
     best = MarkReading(0.0, "")
     for column, name in _columns(evidence):
         of = rows[np.isfinite(rows[column])]
-        if len(of) < _FEWEST_ROWS or of[column].nunique() < 2:
+        if not len(of) or of[column].nunique() < 2:
             continue
         least = of[column].min()
+        # A prompt that nobody solves has long responses as well.
+        solved = of.assign(scores=of[column] > least).groupby(["step", "group_id"], dropna=False)["scores"]
+        of = of[solved.transform("any") | of["group_id"].isna()]
         scores = (of[column] > least).to_numpy()
+        if len(of) < _FEWEST_ROWS:
+            continue
         last = int(scores.nonzero()[0][-1])
         limit = float(of[unit].iloc[last])
         tail = of[of[unit] > limit]
         beside = 1 - float(scores[max(last + 1 - _BESIDE, 0) : last + 1].mean())
         if len(tail) < max(FEWEST_OF_EITHER, _LEAST_TAIL * len(of)) or beside > _MOST_BESIDE:
+            continue
+        if tail["length"].nunique() < _FEWEST_LENGTHS:  # they end at a limit
+            continue
+        above = of[column].iloc[: last + 1] - least
+        if above.tail(_BESIDE // 4).mean() < _AS_MUCH * above.tail(_BESIDE).mean():  # gradually less
             continue
         unlikely = -len(tail) * log10(max(beside, 1e-2))
         if unlikely > best.value:
@@ -91,14 +104,11 @@ def _kinds(rows: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]"]]:
     """What is said of some responses, and which they are."""
     for turns in (1, 2):
         yield f"of {'one turn' if turns == 1 else 'two turns'}", rows["n_turns"] == turns
-    for name, words in (("environment", "of {}"), ("finish_reason", "that end by {}")):
-        for level in rows[name].dropna().unique():
-            yield words.format(level), rows[name] == level
+    for reason in rows["finish_reason"].dropna().unique():
+        yield f"that end by {reason}", rows["finish_reason"] == reason
 
 
-@mark(
-    needs=(("sequences.reward",), ("sequences.n_turns", "sequences.environment", "sequences.finish_reason")), limit=0.4
-)
+@mark(needs=(("sequences.reward",), ("sequences.n_turns", "sequences.finish_reason")), limit=0.4)
 def capped_for_some(evidence: LogEvidence) -> MarkReading | None:
     """Most responses of one kind have the same score, which none of them exceeds and many others do; share of them."""
     rows = _scored(evidence)
@@ -106,7 +116,8 @@ def capped_for_some(evidence: LogEvidence) -> MarkReading | None:
         return None
     best = MarkReading(0.0, "")
     for column, name in _columns(evidence):
-        of = rows[np.isfinite(rows[column])].assign(score=rows[column].round(6))
+        of = rows[np.isfinite(rows[column]) & ~rows["truncated"] & ~rows["ended_badly"]]
+        of = of.assign(score=of[column].round(6))
         if of["score"].nunique() < _GRADED:
             continue
         for words, which in _kinds(of):
@@ -129,22 +140,24 @@ def capped_for_some(evidence: LogEvidence) -> MarkReading | None:
 def sign_never_earns(evidence: LogEvidence) -> MarkReading | None:
     """No response with some sign in its text earns anything, and of others many do, in groups of both; -log10 of the
     chance."""
+    has_each = ", ".join(f"contains(response, '{sign}') as has_{at}" for at, sign in enumerate(_SIGNS))
     rows = evidence.frame(
-        "select step, seq_id, coalesce(group_id, seq_id) as group_id, reward::double as reward, response from sequence "
-        f"where isfinite(reward) and response is not null order by hash(step, seq_id) limit {_LOOKED_AT}"
+        f"select step, seq_id, coalesce(group_id, seq_id) as group_id, reward::double as reward, {has_each} "
+        "from sequence where isfinite(reward) and response is not null and dropped is null and failure is null "
+        "and not coalesce(truncated, finish_reason = 'length', false) order by step, seq_id"
     )
     if len(rows) < _FEWEST_ROWS or rows["reward"].nunique() < 2:
         return None
     earns, best = rows["reward"] > rows["reward"].min(), MarkReading(0.0, "")
-    for sign in _SIGNS:
-        has = rows["response"].str.contains(sign, regex=False)
+    for at, sign in enumerate(_SIGNS):
+        has = rows[f"has_{at}"].astype(bool)
         if min(has.sum(), (~has).sum()) < FEWEST_OF_EITHER or earns[has].any():
             continue
         both = has.groupby([rows["step"], rows["group_id"]]).transform("nunique") > 1
         rate = float(earns[both & ~has].mean()) if (both & ~has).any() else 0.0
         unlikely = -int((both & has).sum()) * log10(1 - min(rate, 0.99))
         if rate >= _LEAST_EARNING and unlikely > best.value:
-            with_it = rows[has].sort_values(["step", "seq_id"])
+            with_it = rows[has]
             best = MarkReading(
                 unlikely,
                 f"none of {int(has.sum()):,} responses with {sign} in them earns more than "
@@ -176,13 +189,16 @@ def one_value_since_a_step(evidence: LogEvidence) -> MarkReading | None:
         before, after = sums[at, 0] / sums[at, 1], (total[0] - sums[at, 0]) / (total[1] - sums[at, 1])
         place = int((after - before).argmax())
         since, share, was = int(steps[at[place] + 1]), float(after[place]), float(before[place])
+        near = by_step.iloc[max(at[place] - 1, 0) : at[place] + 3]
+        ends = [float(each["sum"].sum() / each["size"].sum()) for each in (near.iloc[:2], near.iloc[2:])]
         late = of[of["step"] >= since]
         others = late.loc[(late["score"] != value) & late["score"].isin(counts.index), "score"].value_counts()
         times = share * len(late) / float(others.iloc[0]) if len(others) else 0.0
         pooled = total[0] / total[1]
         error = np.sqrt(pooled * (1 - pooled) * (1 / len(late) + 1 / (len(of) - len(late))))
         clear = share - was > 6 * error and share >= max(_LEAST_SPIKE, _TIMES_BEFORE * was)
-        if clear and times > best.value:
+        at_once = ends[1] - ends[0] > _AT_ONCE * (share - was) and _in_each(of, value, since) > _AT_ONCE * (share - was)
+        if clear and at_once and times > best.value:
             best = MarkReading(
                 times,
                 f"{name} is exactly {number(float(value))} in {percent(share)} of the responses from step {since} on, "
@@ -191,3 +207,12 @@ def one_value_since_a_step(evidence: LogEvidence) -> MarkReading | None:
                 first_of(late[late["score"] == value]),
             )  # fmt: skip
     return best
+
+
+def _in_each(rows: pd.DataFrame, value: float, since: int) -> float:
+    """By how much more often a score is given from a step on, at the mixture of environments since then."""
+    late = rows["step"] >= since
+    shares = (rows["score"] == value).groupby([rows["environment"].fillna(""), late]).agg(["mean", "size"]).unstack()
+    both = shares.dropna()
+    moved = both["mean"][True] - both["mean"][False]
+    return float((moved * both["size"][True]).sum() / both["size"][True].sum()) if len(both) else 0.0

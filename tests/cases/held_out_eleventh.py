@@ -35,11 +35,11 @@ from tests.cases.world import (
 HELD_OUT_ELEVENTH = Register()
 
 FIRST_SCORE = {
-    "held-out an eleventh time faults": "1 found, 1 vague, 11 silent, 1 untrue",
-    "held-out an eleventh time sick but true": "4 silent",
-    "held-out an eleventh time healthy": "14 quiet",
+    "held-out an eleventh time faults": "1 found, 1 vague, 11 silent, 1 untrue of 14 logs",
+    "held-out an eleventh time sick but true": "4 silent of 4 logs",
+    "held-out an eleventh time healthy": "14 quiet of 14 logs",
 }
-"""What was said of them when they were first scored, by the patterns as they were frozen."""
+"""What was said of them when they were first scored, by the patterns as they were frozen (2026-11-29)."""
 
 _OF_TEXT = (*_ENGINE, _FORMAT, _EASE, MISSING_RESPONSES, _STEP)
 

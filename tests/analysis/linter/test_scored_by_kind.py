@@ -1,0 +1,100 @@
+"""A scorer that does not look at some responses is seen; one that looks, and finds little in them, is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ratioscope.analysis.linter import scored_by_kind as marks
+from tests.analysis.linter.test_batch_rows import Case, chance, judge, table
+from tests.making.loops import in_one_loop
+
+
+def of_length(rate: Callable[[Any], Any], **how: Any) -> pd.DataFrame:
+    """Responses that succeed by their length, 500 in the middle."""
+    rows = table()
+    length = np.exp(np.random.default_rng(0).normal(6.2, 0.6, len(rows))).astype(int) + 1
+    return rows.assign(n_tokens=length, reward=chance(rows, rate(length), 1.0, 0.0)).assign(**how)
+
+
+def unread(length: Any) -> Any:
+    return np.where(length > 800, 0.0, 0.5)
+
+
+def graded() -> pd.DataFrame:
+    """Responses with a score of two decimals, of one turn or two."""
+    rows, rng = table(16), np.random.default_rng(3)
+    return rows.assign(reward=rng.beta(2, 2, len(rows)).round(2), n_turns=rng.integers(1, 3, len(rows)))
+
+
+def of_two_turns(change: Callable[[Any], Any], levels: int = 100) -> pd.DataFrame:
+    """The score of responses of two turns is another one."""
+    rows = graded()
+    reward = rows["reward"].mask(rows["n_turns"] == 2, change(rows["reward"]))
+    return rows.assign(reward=(reward * levels).round() / levels)
+
+
+def with_sign(earns: float, groups: int = 8, share: float = 0.2, responses: int = 8) -> pd.DataFrame:
+    """In some groups some responses are written in another way, and earn so often what others do."""
+    rows = table(groups=64 // responses, responses=responses)
+    there = (rows["group_id"] < groups) & (chance(rows, share, 1, 0, seed=4) == 1)
+    reward = np.where(there, chance(rows, earns, rows["reward"], 0.0, seed=5), rows["reward"])
+    return rows.assign(reward=reward, response=np.where(there, "it is $5$", "the answer is 5"))
+
+
+def in_place(since: int, share: float, value: float = 0.5) -> pd.DataFrame:
+    """From a step on one value is in place of so many scores."""
+    rows = graded()
+    return rows.assign(reward=chance(rows, np.where(rows["step"] >= since, share, 0.0), value, rows["reward"]))
+
+
+def penalised() -> pd.DataFrame:
+    """0 is what most wrong answers earn, and some less, for their length."""
+    rows = graded()
+    right = chance(rows, 0.4, rows["reward"], 0.0)
+    return rows.assign(reward=right - np.where(rows["n_turns"] == 2, (0.3 * rows["reward"]).round(2), 0.0))
+
+
+CASES = {
+    "unread": Case(
+        marks.least_beyond_a_length,
+        lambda: of_length(unread, response=lambda of: [2 * n * "x" for n in of["n_tokens"]]),
+        "of more than 1,600 characters, and for 56%",
+    ),
+    "an unread part": Case(
+        marks.least_beyond_a_length,
+        lambda: of_length(unread).assign(reward_task=lambda of: of["reward"], reward_form=0.1, reward=1.0),
+        "reward_task is 0 for all",
+    ),
+    "gradual": Case(marks.least_beyond_a_length, lambda: of_length(lambda of: (0.8 - of / 1500).clip(0))),
+    "harder": Case(marks.least_beyond_a_length, lambda: of_length(lambda of: 0.6 / (1 + np.exp((of - 700) / 80)))),
+    "soft": Case(
+        marks.least_beyond_a_length,
+        lambda: of_length(lambda of: 0.6, reward=lambda of: of["reward"] - ((of["n_tokens"] - 500) / 300).clip(0, 1)),
+    ),
+    "cut off": Case(marks.least_beyond_a_length, lambda: of_length(unread, truncated=lambda of: of["n_tokens"] > 800)),
+    "a cap": Case(
+        marks.capped_for_some, lambda: of_two_turns(lambda of: of.clip(upper=0.4)), "of two turns is never above 0.4"
+    ),
+    "few levels": Case(marks.capped_for_some, lambda: of_two_turns(lambda of: of.clip(upper=0.4), levels=5)),
+    "earn less": Case(marks.capped_for_some, lambda: of_two_turns(lambda of: 0.4 * of)),
+    "unread sign": Case(marks.sign_never_earns, lambda: with_sign(0.0), "responses with $ in them earns more than 0"),
+    "read at times": Case(marks.sign_never_earns, lambda: with_sign(0.1)),
+    "hard prompts": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=1, share=1.0)),
+    "groups of one": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=64, responses=1)),
+    "a constant": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.2), "responses from step 7 on"),
+    "from the start": Case(marks.one_value_since_a_step, lambda: in_place(0, 0.3)),
+    "the most there is": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.3, value=1.0)),
+    "a penalty": Case(marks.one_value_since_a_step, penalised),
+    "rounded since": Case(
+        marks.one_value_since_a_step,
+        lambda: graded().assign(reward=lambda of: of["reward"].where(of["step"] < 7, of["reward"].round(1))),
+    ),
+}  # fmt: skip
+
+
+@in_one_loop("case", CASES)
+def test_what_is_not_looked_at(tmp_path: Path, case: Case) -> None:
+    judge(tmp_path, case)
