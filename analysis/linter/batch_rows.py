@@ -216,9 +216,7 @@ def last_of_a_step_earn_less(evidence: LogEvidence) -> MarkReading | None:
             and not coalesce(truncated, finish_reason = 'length', false) group by step, group_id
         """
     )
-    lowest = evidence.frame("select min(reward)::double as reward from sequence where isfinite(reward)")["reward"].iloc[
-        0
-    ]
+    lowest = evidence.frame("select min(reward)::double as least from sequence where isfinite(reward)")["least"]
     part = (rows["place"] * _PARTS).clip(upper=_PARTS - 1).astype(int)
     if len(rows) < _PARTS * _FEWEST_GROUPS or part.value_counts().min() < _FEWEST_GROUPS:
         return None
@@ -232,7 +230,7 @@ def last_of_a_step_earn_less(evidence: LogEvidence) -> MarkReading | None:
         return MarkReading(0.0, "")
     apart = float((weights * (rest.loc[both, "mean"] - last.loc[both, "mean"])).sum())
     error = float((weights**2 * sum(of.loc[both, "var"] / of.loc[both, "size"] for of in (rest, last))).sum()) ** 0.5
-    earned = float((weights * rest.loc[both, "mean"]).sum()) - float(lowest) * float(weights.sum())
+    earned = float((weights * rest.loc[both, "mean"]).sum()) - float(lowest.iloc[0]) * float(weights.sum())
     each = rows.groupby(part)["reward"].mean()
     before = each[: _PARTS - 1]
     breaks = before.iloc[-1] - each[_PARTS - 1] > _BREAK * (before.max() - before.min())
@@ -400,7 +398,7 @@ cause(
 cause(
     "server_draws_otherwise", F.SELECTION, "One server samples otherwise than the others",
     requires=(server_draws_otherwise,),
-    do="Compare its temperature, top_k, top_p and model with those of the others: it may have defaults of its own.",
+    do="Compare its settings and weights with those of the others: a server may have defaults of its own.",
     explains=("own_token",), reports=("NeMo-RL #3130", "NeMo-Gym #2190"),
 )  # fmt: skip
 cause(
