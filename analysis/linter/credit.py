@@ -203,7 +203,7 @@ cause(
 )  # fmt: skip
 cause(
     "one_value_for_missing_scores", F.CREDIT, "One value stands in place of scores since a step",
-    requires=(one_value_since_a_step,), refutes=(capped_for_some,),
+    requires=(one_value_since_a_step,), refutes=(capped_for_some, scorer_is_away),
     do="Tell a score that is missing from one that was given: leave it empty, or ask the judge again.",
     reports=("gptme-contrib #1458", "evals #1712"),
 )  # fmt: skip

@@ -93,7 +93,7 @@ def opened_pages(run: str) -> dict[str, Any]:
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},
         "evidence": RULES["seam_finding"].page,
         "sentences": {name: _said(at) for name, at in seen.items()},
-        "checks": "".join(str(table.value.to_csv()) for table in seen["linter"].dataframe),
+        "checks": "".join(str(table.value.to_csv()) for table in seen["linter"].table).replace("\\", ""),
         "gates": clipping.selectbox(key="whatif-gate").options,
         "weights": clipping.selectbox(key="whatif-weight").options,
         "slider": [clipping.select_slider(key="whatif-floor").label, clipping.select_slider(key="whatif-floor").value],
