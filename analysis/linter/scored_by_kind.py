@@ -84,7 +84,7 @@ def least_beyond_a_length(evidence: LogEvidence) -> MarkReading | None:
         beside = 1 - float(scores[max(last + 1 - _BESIDE, 0) : last + 1].mean())
         if len(tail) < max(FEWEST_OF_EITHER, _LEAST_TAIL * len(of)) or beside > _MOST_BESIDE:
             continue
-        if tail["length"].nunique() < _FEWEST_LENGTHS:  # they end at a limit
+        if tail["length"].notna().all() and tail["length"].nunique() < _FEWEST_LENGTHS:  # they end at a limit
             continue
         above = of[column].iloc[: last + 1] - least
         if above.tail(_BESIDE // 4).mean() < _AS_MUCH * above.tail(_BESIDE).mean():  # gradually less
@@ -175,11 +175,11 @@ def one_value_since_a_step(evidence: LogEvidence) -> MarkReading | None:
     if len(rows) < _FEWEST_ROWS or rows["step"].nunique() < 2 * _FEWEST_STEPS:
         return None
     best = MarkReading(0.0, "")
-    for column, name in _columns(evidence):
+    for column, name in _columns(evidence):  # a part may be logged in fewer steps
         of = rows[np.isfinite(rows[column])].assign(score=rows[column].round(6))
         inside = of[(of["score"] > of["score"].min()) & (of["score"] < of["score"].max())]
         counts = inside["score"].value_counts()
-        if len(of) < _FEWEST_ROWS or len(counts) < _GRADED:
+        if len(of) < _FEWEST_ROWS or len(counts) < _GRADED or of["step"].nunique() < 2 * _FEWEST_STEPS:
             continue
         value = counts.index[0]
         by_step = (of["score"] == value).groupby(of["step"]).agg(["sum", "size"])

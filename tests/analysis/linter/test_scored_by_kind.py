@@ -63,6 +63,11 @@ CASES = {
         lambda: of_length(unread, response=lambda of: [2 * n * "x" for n in of["n_tokens"]]),
         "of more than 1,600 characters, and for 56%",
     ),
+    "unread, of texts alone": Case(
+        marks.least_beyond_a_length,
+        lambda: of_length(unread, response=lambda of: [2 * n * "x" for n in of["n_tokens"]], n_tokens=None),
+        "of more than 1,600 characters",
+    ),
     "an unread part": Case(
         marks.least_beyond_a_length,
         lambda: of_length(unread).assign(reward_task=lambda of: of["reward"], reward_form=0.1, reward=1.0),
@@ -85,6 +90,12 @@ CASES = {
     "hard prompts": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=1, share=1.0)),
     "groups of one": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=64, responses=1)),
     "a constant": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.2), "responses from step 7 on"),
+    "a part of few steps": Case(
+        marks.one_value_since_a_step,
+        lambda: graded().assign(
+            reward_task=lambda of: of["reward"], reward_judge=lambda of: of["reward"].where(of["step"] < 5)
+        ),
+    ),
     "from the start": Case(marks.one_value_since_a_step, lambda: in_place(0, 0.3)),
     "the most there is": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.3, value=1.0)),
     "a penalty": Case(marks.one_value_since_a_step, penalised),
