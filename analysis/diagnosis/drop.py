@@ -18,7 +18,7 @@ from ratioscope.analysis.findings.drop import Drop, as_fall, drop_of, reward_dro
 from ratioscope.analysis.findings.fall import fall_of
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import capital, half_width, level, number, percent
-from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.findings.watched import finite_parts, reward_parts
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
@@ -129,11 +129,10 @@ def _lost_by_part(run: Run, drop: Drop, best: int) -> pd.DataFrame | None:
     names = reward_parts(run)
     if not names:
         return None
-    listed = ", ".join(f'try_cast("{name}" as double) as "{name}"' for name in names)
     with relations(run, tables=(schema.SEQUENCES,)) as connection:
         rows = connection.execute(
-            f"select step, coalesce(environment, '') as environment, reward::double as reward, {listed} from sequence "
-            "where isfinite(reward) and dropped is null order by step"
+            f"select step, coalesce(environment, '') as environment, reward::double as reward, {finite_parts(names)} "
+            "from sequence where isfinite(reward) and dropped is null order by step"
         ).df()
     rows[[*names]] = rows[[*names]].fillna(0.0)  # a part that is not of this response
     if (weights := weights_of_parts(rows, names)) is None:

@@ -15,7 +15,7 @@ from ratioscope.analysis.findings.facts import UPDATE_METRIC
 from ratioscope.analysis.findings.fall import Fall, evaluated, finite_values, noise_of_mean
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import level, number, percent
-from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.findings.watched import finite_parts, reward_parts
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.catalogue import CATALOGUE
@@ -239,12 +239,11 @@ def _parts(evidence: RunEvidence) -> pd.DataFrame | None:
         fall = fall_seen(evidence)
         if fall is None or evidence.run is None or not (names := reward_parts(evidence.run)):
             return None
-        listed = ", ".join(f'"{name}"' for name in names)
         with relations(evidence.run, 0, fall.found) as connection:
             frame = connection.execute(
                 f"""
                 with size as (select step, seq_id, sum(abs(advantage)) as size from usable group by all)
-                select step, group_id, size, reward::double as reward, {listed}
+                select step, group_id, size, reward::double as reward, {finite_parts(names)}
                 from sequence join size using (step, seq_id)
                 where isfinite(reward) and size is not null and dropped is null
                 """

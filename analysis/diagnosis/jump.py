@@ -19,7 +19,7 @@ from ratioscope.analysis.findings.course import level_trend
 from ratioscope.analysis.findings.fall import finite_values
 from ratioscope.analysis.findings.finding import Finding, Number, Severity
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.findings.watched import finite_parts, reward_parts
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.run_format import schema
@@ -110,10 +110,10 @@ def _means_of_parts(run: Run) -> pd.DataFrame | None:
     names = reward_parts(run)
     if len(names) < 2:
         return None
-    listed = ", ".join(f'try_cast("{name}" as double) as "{name}"' for name in names)
     with relations(run, tables=(schema.SEQUENCES,)) as connection:
         rows = connection.execute(
-            f"select step, reward::double as reward, {listed} from sequence where isfinite(reward) and dropped is null"
+            f"select step, reward::double as reward, {finite_parts(names)} from sequence "
+            "where isfinite(reward) and dropped is null"
         ).df()
     weights = weights_of_parts(rows, names)
     return None if weights is None else rows.assign(**rows[[*names]].fillna(0.0) * weights).groupby("step").mean()

@@ -5,7 +5,7 @@ courses["good_lost"].series, courses["good_lost"].label
 order = changed(courses, summary.values["version_lag"], until=35)     # by key, the first change first
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf, log, nan
 from typing import NamedTuple
 
@@ -137,6 +137,12 @@ def reward_parts(run: Run) -> tuple[str, ...]:
     columns = logged(run).columns.get(schema.SEQUENCES.name, frozenset())
     parts = tuple(sorted(name for name in columns if name.startswith(REWARD_PART) and '"' not in name))
     return parts if len(parts) > 1 else ()
+
+
+def finite_parts(names: Iterable[str]) -> str:
+    """Parts of the reward as columns of a query, null where they hold no finite number."""
+    numbers = {name: f'try_cast("{name}" as double)' for name in names}
+    return ", ".join(f'case when isfinite({number}) then {number} end as "{name}"' for name, number in numbers.items())
 
 
 def changed(courses: Mapping[str, WatchedCourse], lag: "pd.Series[float]", until: int) -> "dict[str, Shift | None]":

@@ -183,6 +183,21 @@ def test_rewards_that_are_all_the_same_are_not_relative(tmp_path: Path) -> None:
     assert RULES["relative_reward"](best_earn(lambda step, group: 8)(tmp_path)) is None
 
 
+@pytest.mark.parametrize("odd", [np.inf, np.nan, -np.inf])
+def test_a_part_that_is_no_number_in_one_response_does_not_stop_the_judgement(tmp_path: Path, odd: float) -> None:
+    steps = []
+    for number in range(24):
+        rng = np.random.default_rng(number)
+        made = plain_step(*np.full((2, 96), -1.0), number=number, group=np.arange(96) // 8)
+        task, form = (rng.random(96) < rate for rate in (0.2, 0.1 + 0.8 * number / 23))
+        parts = {"reward_task": task.astype(np.float32), "reward_format": form.astype(np.float32)}
+        reward = parts["reward_task"] + 0.5 * parts["reward_format"]
+        parts["reward_task"][3] = odd if number == 5 else parts["reward_task"][3]
+        steps.append(Step(number, made.tokens, made.sequences | parts | {"reward": reward}, {}))
+    run = open_run(write_run(tmp_path / "run", steps))
+    assert "reward_part_rise" in {each.rule for each in diagnose(summarise(run), run)}
+
+
 @pytest.mark.parametrize("chance", [0.99, 0.5])
 def test_groups_of_one_reward_are_told_where_no_advantage_is_logged(tmp_path: Path, chance: float) -> None:
     """As in text and rewards, which is what many import."""
