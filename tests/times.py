@@ -18,7 +18,7 @@ def by_file() -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     if RECORD.exists():
         for case in ElementTree.parse(RECORD).iter("testcase"):
-            found[case.attrib["classname"]][case.attrib["name"]] += float(case.attrib["time"])
+            found[case.get("classname") or case.attrib["name"]][case.attrib["name"]] += float(case.attrib["time"])
     return found
 
 

@@ -55,7 +55,7 @@ class Recording:
             with self.cost.recording():
                 return action()
         except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
-            self._stop(error)
+            self.stop(error)
             return None
 
     def score(self, action: Callable[[], T]) -> T | None:
@@ -114,7 +114,8 @@ class Recording:
         with self.cost.scoring():
             return action()
 
-    def _stop(self, error: Exception) -> None:
+    def stop(self, error: Exception) -> None:
+        """End the recording with one warning; the training goes on."""
         self.failure = f"{type(error).__name__}: {error}"
         _LOG.warning("ratioscope stopped recording %s, the training goes on: %s", self.folder, error)
         run = self._run

@@ -1,4 +1,4 @@
-"""tinker and clients like it: records a training from its `forward_backward` and `optim_step`.
+"""tinker and Baseten Loops: records a training from its client's `forward_backward` and `optim_step`.
 
     from ratioscope.adapters.tinker import record
 
@@ -8,19 +8,23 @@
 
 A step of the run is an optimizer step, with the data of all `forward_backward` calls before it. Of a `Datum` the
 recorder takes `target_tokens`, `logprobs` (the sampler's) and `advantages`, and of the result `logprobs`: those of the
-policy that the gradient was taken at. All are shifted alike: place t belongs to the t-th target.
+policy that the gradient was taken at. All are shifted alike: place t belongs to the t-th target. A datum of Loops may
+leave the targets out: they are its tokens, one further.
 
 tinker-cookbook takes the mask out of the data before it sends them, and groups, rewards and versions are never in
 them. `run.about(data, ...)` says them, for the data as they were before.
 
-Read against tinker 0.38.0: tinker/lib/public_interfaces/training_client.py and tinker/types.
+Read against tinker 0.38.0: tinker/lib/public_interfaces/training_client.py and tinker/types. Read against
+baseten-loops 0.32.0: loops/training_client.py, loops/models.py, loops/promise_client.py and loops/rl_metrics.py.
 """
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -38,6 +42,15 @@ _CONTEXT_IS_ZERO = (
     "Targets whose sampled log-probability is exactly 0 are taken for context: tinker-cookbook fills context with 0, "
     "and the data have neither mask nor provenance."
 )
+NO_ADVANTAGE = "advantages all 0"
+_ZEROS_ARE_LEFT_OUT = (
+    "Responses whose advantages are all 0, and for which the service returned a log-probability of exactly 0 for every "
+    "token, are taken for left out of its loss."
+)
+_INSIDE: ContextVar[bool] = ContextVar("_INSIDE", default=False)
+"""Whether a method of the client is called by one that is recorded: either form may be made of the other."""
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def record(
@@ -53,7 +66,8 @@ def record(
     """Record what a training client is asked to do from now on.
 
     Args:
-        client: has `forward_backward(data, loss_fn, ...)` and `optim_step(...)`; for `new`, `forward`, too.
+        client: has `forward_backward(data, loss_fn, ...)` and `optim_step(...)`; for `new`, `forward`, too. Forms that
+            are awaited (`forward_backward_async`) are recorded as well.
         folder: where the run goes; continued where `first_step` is above 0 and it is there.
         new: score the data again after every n-th optimizer step (`logp_new`), a forward pass each time; 0: never.
         first_step: number of the first step, which is the version of the weights before it.
@@ -73,8 +87,8 @@ class About:
     reward: float | None = None
     version: int | None = None
     oldest: int | None = None
-    targets: Any = None
-    """The tensor that the datum is known by: taking the mask out makes another datum of the same tensors."""
+    known_by: Any = None
+    """What the datum is known by; kept, because it is known by its identity."""
     said_at: int = 0
     """The step at which it was said."""
 
@@ -103,13 +117,15 @@ class TrainingRecorder:
     ) -> None:
         self.recording = recording
         self._client, self._first, self._decode, self._manifest = client, first_step, decode, dict(manifest)
-        self._forward: Callable[..., Any] | None = getattr(client, "forward", None)
         self._about: dict[int, About] = {}
         self._step = _Step(first_step)
-        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._calls: list[Call] = []
         self._waiting: list[_Step] = []
-        client.forward_backward = self._around(client.forward_backward, self._on_forward_backward)
-        client.optim_step = self._around(client.optim_step, self._on_optim_step)
+        for name, noted in (("forward_backward", self._on_forward_backward), ("optim_step", self._on_optim_step)):
+            setattr(client, name, self._around(getattr(client, name), noted))
+            awaited = getattr(client, f"{name}_async", None)
+            if awaited is not None:
+                setattr(client, f"{name}_async", self._around_awaited(awaited, noted))
         recording.cost.step_began()
 
     def about(
@@ -139,39 +155,71 @@ class TrainingRecorder:
 
     # What the client's methods do in addition -----------------------------------------------------------------------
 
-    def _around(self, original: Callable[..., Any], noted: Callable[..., None]) -> Callable[..., Any]:
+    def _around(self, original: Callable[..., Any], noted: Callable[..., Sequence[Call]]) -> Callable[..., Any]:
         @functools.wraps(original)
         def method(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            self.recording.attempt(lambda: noted(result, *args, **kwargs))
+            if _INSIDE.get():
+                return original(*args, **kwargs)
+            before = _INSIDE.set(True)
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                _INSIDE.reset(before)
+            due = self.recording.attempt(lambda: noted(result, *args, **kwargs)) or ()
+            self.recording.attempt(lambda: self._go_on([self._client.forward(*args, **kwargs) for args, kwargs in due]))
             return result
 
         return method
 
-    def _on_forward_backward(self, result: Any, data: Sequence[Any], *args: Any, **kwargs: Any) -> None:
+    def _around_awaited(self, original: Callable[..., Any], noted: Callable[..., Sequence[Call]]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            if _INSIDE.get():
+                return await original(*args, **kwargs)
+            before = _INSIDE.set(True)
+            try:
+                result = await original(*args, **kwargs)
+            finally:
+                _INSIDE.reset(before)
+            due = self.recording.attempt(lambda: noted(result, *args, **kwargs)) or ()
+            try:  # awaited, too: a call that blocks could wait for one that the loop makes, and which it holds up
+                passes = [await self._client.forward_async(*args, **kwargs) for args, kwargs in due]
+            except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
+                self.recording.stop(error)
+            else:
+                self.recording.attempt(lambda: self._go_on(passes))
+            return result
+
+        return method
+
+    def _on_forward_backward(self, result: Any, data: Sequence[Any], *args: Any, **kwargs: Any) -> Sequence[Call]:
         self._step.data += list(data)
         self._step.results.append(result)
         self._calls.append(((list(data), *args), kwargs))
-        self._drain(0.0)
+        return ()
 
-    def _on_optim_step(self, result: Any, *args: Any, **kwargs: Any) -> None:
+    def _on_optim_step(self, result: Any, *args: Any, **kwargs: Any) -> Sequence[Call]:
+        """End the step; the calls to score again, after the update and before the next call, are returned."""
         parameters = next((one for one in (*args, *kwargs.values()) if hasattr(one, "learning_rate")), None)
         step, self._step = self._step, _Step(self._step.number + 1)
         calls, self._calls = self._calls, []
         step.learning_rate = getattr(parameters, "learning_rate", None)
         due = self.recording.new > 0 and (step.number - self._first) % self.recording.new == 0
-        if due and step.data and self._forward is not None:
-            # In the order of the calls: this pass is after the update, and is not waited for here.
-            step.new = [self._forward(*args, **kwargs) for args, kwargs in calls]
         if step.data:
             self._waiting.append(step)
-        self._drain(0.0)
         # Of data that were never sent.
         self._about = {key: one for key, one in self._about.items() if one.said_at > step.number - _FORGOTTEN_AFTER}
         self.recording.cost.step_ended()
         self.recording.cost.step_began()
+        return calls if due and step.data and hasattr(self._client, "forward") else ()
 
     # Writing --------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, passes: Sequence[Any]) -> None:
+        """Write what is there; `passes` are those after the update, of the step that has just ended."""
+        if passes:
+            self._waiting[-1].new = [_asked_for(one) for one in passes]
+        self._drain(0.0)
 
     def _remember(
         self,
@@ -182,14 +230,14 @@ class TrainingRecorder:
         oldest: Sequence[int] | None,
     ) -> None:
         for place, datum in enumerate(data):
-            inputs = datum.loss_fn_inputs
-            self._about[id(inputs["target_tokens"])] = About(
-                mask=inputs.get("mask"),
+            known_by = _known_by(datum)
+            self._about[id(known_by)] = About(
+                mask=datum.loss_fn_inputs.get("mask"),
                 group=None if groups is None else groups[place],
                 reward=None if rewards is None else float(rewards[place]),
                 version=None if versions is None else versions[place],
                 oldest=None if oldest is None else oldest[place],
-                targets=inputs["target_tokens"],
+                known_by=known_by,
                 said_at=self._step.number,
             )
 
@@ -204,20 +252,23 @@ class TrainingRecorder:
             self._write(step, found[: len(step.results)], found[len(step.results) :])
 
     def _write(self, step: _Step, results: list[Any], new: list[Any]) -> None:
-        known = [self._about.pop(id(datum.loss_fn_inputs["target_tokens"]), About()) for datum in step.data]
+        known = [self._about.pop(id(_known_by(datum)), About()) for datum in step.data]
         tokens, sequences = step_columns(step.data, results, known, new=new, decode=self._decode)
         metrics = {f"extra_{name.replace(':', '_')}": float(value) for name, value in _metrics(results).items()}
         guessed = any(_mask(datum, about)[1] for datum, about in zip(step.data, known, strict=True))
+        assumed = [_CONTEXT_IS_ZERO] if guessed else []
+        if "dropped" in sequences:
+            assumed.append(_ZEROS_ARE_LEFT_OUT)
         self.recording.write(
             step.number,
             tokens=tokens,
             sequences=sequences,
             scalars={"policy_version": step.number, "learning_rate": step.learning_rate} | metrics,
-            manifest=lambda: self._fields(tokens, guessed),
+            manifest=lambda: self._fields(tokens, assumed),
             resumed=self._first > 0,
         )
 
-    def _fields(self, found: Mapping[str, Any], guessed: bool) -> dict[str, Any]:
+    def _fields(self, found: Mapping[str, Any], assumed: list[str]) -> dict[str, Any]:
         reasons = {
             "logp_current": "The client's forward_backward returned no logprobs.",
             "logp_new": "The data are not scored again after the step: record(..., new=10) does it at every tenth one.",
@@ -230,13 +281,14 @@ class TrainingRecorder:
         }
         if self.recording.new:
             reasons.pop("logp_new")
-        versions = library_versions("tinker", "tinker-cookbook", "torch", "pyarrow")
+        versions = library_versions("tinker", "tinker-cookbook", "baseten-loops", "torch", "pyarrow")
+        program = "baseten-loops" if _is_of_loops(self._client) else "tinker"
         return {
             "name": self.recording.folder.name,
             "libraries": versions,
-            "source": {"framework": "tinker", "version": versions.get("tinker", ""), "format": "Datum"},
+            "source": {"framework": program, "version": versions.get(program, ""), "format": "Datum"},
             "missing": {name: why for name, why in reasons.items() if name not in found},
-            "assumed": [_CONTEXT_IS_ZERO] if guessed else [],
+            "assumed": assumed,
             "vocabulary": None if self._decode is None else _one_token(self._decode),
         } | self._manifest
 
@@ -257,7 +309,7 @@ def step_columns(
         known: what is known of each datum besides.
         new: results of the same calls after the step; empty: not scored.
     """
-    targets = [_array(datum.loss_fn_inputs["target_tokens"]) for datum in data]
+    targets = [_targets(datum) for datum in data]
     columns = {
         "token_id": targets,
         "logp_behavior": _inputs(data, "logprobs"),
@@ -265,8 +317,12 @@ def step_columns(
         "logp_current": _outputs(results),
         "logp_new": _outputs(new),
     }
-    mask = [_mask(datum, about)[0] for datum, about in zip(data, known, strict=True)]
-    sequences: MadeColumns = {"seq_id": np.arange(len(data)), "n_tokens": counts(mask)}
+    sampled = [_mask(datum, about)[0] for datum, about in zip(data, known, strict=True)]
+    sequences: MadeColumns = {"seq_id": np.arange(len(data)), "n_tokens": counts(sampled)}
+    left_out = _left_out(data, _outputs(results))
+    mask = [one & (not out) for one, out in zip(sampled, left_out, strict=True)]
+    if any(left_out):
+        sequences["dropped"] = pa.array([NO_ADVANTAGE if out else None for out in left_out], pa.string())
     whole: MadeColumns = {}
     if all(about.group is not None for about in known):
         whole["group_id"] = sequences["group_id"] = group_numbers([about.group for about in known])
@@ -280,7 +336,7 @@ def step_columns(
     if any(about.reward is not None for about in known):
         sequences["reward"] = pa.array([about.reward for about in known], pa.float32())
     if decode is not None:
-        first = [int(np.argmax(one != 0)) if (one != 0).any() else len(one) for one in mask]
+        first = [int(np.argmax(one)) if one.any() else len(one) for one in sampled]
         before = [_input_tokens(datum)[: place + 1] for datum, place in zip(data, first, strict=True)]
         sequences["prompt"] = [decode(ids) for ids in before]
         sequences["response"] = [decode(ids[k:].tolist()) for ids, k in zip(targets, first, strict=True)]
@@ -291,23 +347,60 @@ def _mask(datum: Any, about: About) -> tuple[np.ndarray, bool]:
     """Which targets the model sampled, and whether that had to be guessed from their log-probabilities."""
     inputs = datum.loss_fn_inputs
     stated = about.mask if about.mask is not None else inputs.get("mask")
-    if stated is not None:
-        return _array(stated) > 0, False
     spans = getattr(datum, "loss_fn_input_spans", None)
-    if spans is not None:
+    if stated is not None:
+        sampled = _array(stated) > 0
+    elif spans is not None:
         kinds = [np.full(span.length, type(span).__name__.startswith("Sampled")) for span in spans]
-        return np.concatenate(kinds), False
-    return _array(inputs["logprobs"]) != 0, True
+        sampled = np.concatenate(kinds)
+    else:
+        sampled = np.nan_to_num(_array(inputs["logprobs"])) != 0
+    if "target_tokens" not in inputs and len(sampled):
+        sampled[-1] = False  # the last token has none after it
+    return sampled, stated is None and spans is None
+
+
+def _known_by(datum: Any) -> Any:
+    """Taking the mask out of a datum makes another one, of the same tensors."""
+    return datum.loss_fn_inputs.get("target_tokens", datum.model_input)
+
+
+def _targets(datum: Any) -> np.ndarray:
+    if "target_tokens" in datum.loss_fn_inputs:
+        return _array(datum.loss_fn_inputs["target_tokens"])
+    places = [token for chunk in datum.model_input.chunks for token in getattr(chunk, "tokens", [-1] * chunk.length)]
+    return np.array([*places[1:], -1], dtype=np.int64)
 
 
 def _inputs(data: Sequence[Any], name: str) -> list[np.ndarray] | None:
     found = [datum.loss_fn_inputs.get(name) for datum in data]
-    return None if any(one is None for one in found) else [_array(one) for one in found]
+    if any(one is None for one in found):
+        return None
+    arrays = [(_array(one), len(_targets(datum))) for one, datum in zip(found, data, strict=True)]
+    # One advantage for all places is a tensor of one value.
+    return [np.full(places, one[0]) if len(one) == 1 else one for one, places in arrays]
 
 
 def _outputs(results: Sequence[Any]) -> list[np.ndarray] | None:
     found = [output.get("logprobs") for result in results for output in result.loss_fn_outputs]
     return None if not found or any(one is None for one in found) else [_array(one) for one in found]
+
+
+def _left_out(data: Sequence[Any], outputs: list[np.ndarray] | None) -> list[bool]:
+    """Of each datum, whether the service left it out of its loss, and returned zeros for its log-probabilities.
+
+    Loops computes those of places whose advantage is not 0 (rl_metrics.py, `_is_active`).
+    """
+    advantages, sampler = _inputs(data, "advantages"), _inputs(data, "logprobs")
+    if outputs is None or advantages is None or sampler is None:
+        return [False] * len(data)
+    each = zip(outputs, advantages, sampler, strict=True)
+    return [not _known(output) and not _known(worth) and _known(logp) for output, worth, logp in each]
+
+
+def _known(values: np.ndarray) -> bool:
+    """Whether there is a number other than 0."""
+    return bool(np.nan_to_num(values).any())
 
 
 def _input_tokens(datum: Any) -> list[int]:
@@ -316,8 +409,34 @@ def _input_tokens(datum: Any) -> list[int]:
 
 
 def _array(values: Any) -> np.ndarray:
-    """Of a `TensorData`, a tensor or a list."""
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    """Of a `TensorData`, a tensor or a list; NaN where a service leaves a number out."""
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    listed = getattr(values, "data", values)
+    return (
+        np.array([np.nan if one is None else one for one in listed]) if isinstance(listed, list) else np.array(values)
+    )
+
+
+def _is_of_loops(client: Any) -> bool:
+    """Whether it is the client of Loops, as such or by tinker's name (the package baseten-loops-tinker)."""
+    return any(kind.__module__.startswith("baseten.loops") for kind in type(client).__mro__)
+
+
+def _asked_for(promised: Any) -> Any:
+    """A future for it; one of Loops is done when somebody has asked for its result, and here nobody else will."""
+    if hasattr(promised, "loss_fn_outputs") or callable(getattr(promised, "future", None)):
+        return promised
+    future: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            future.set_result(promised.result())
+        except Exception as error:  # noqa: BLE001 - raised where the result is used
+            future.set_exception(error)
+
+    Thread(target=ask, daemon=True).start()
+    return future
 
 
 def _result(promised: Any, seconds: float) -> Any:
@@ -325,7 +444,7 @@ def _result(promised: Any, seconds: float) -> Any:
     if hasattr(promised, "loss_fn_outputs"):
         return promised
     future = promised.future() if callable(getattr(promised, "future", None)) else promised
-    if isinstance(future, Future) and not seconds and not future.done():
+    if not seconds and hasattr(future, "done") and not future.done():
         return None
     return future.result(timeout=seconds or None)
 

@@ -1,5 +1,6 @@
 """The tinker recorder on tinker's own data classes and futures; the service behind them is a model in this process."""
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
@@ -179,6 +180,33 @@ def test_several_calls_before_a_step_are_one(tmp_path: Path) -> None:
     sequences = pd.read_parquet(tmp_path / "run" / "sequences")
     assert sequences.groupby("step").size().tolist() == [8, 8] and client.passes == 8
     assert pd.read_parquet(tmp_path / "run" / "tokens")["logp_new"].notna().all()
+
+
+def test_awaited_forms_that_call_the_others_are_recorded_once(tmp_path: Path) -> None:
+    class Awaited(Client):
+        async def forward_backward_async(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward_backward(*args, **kwargs)
+
+        async def forward_async(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward(*args, **kwargs)
+
+        async def optim_step_async(self, *args: Any, **kwargs: Any) -> Any:
+            return self.optim_step(*args, **kwargs)
+
+    async def awaited(client: Awaited) -> None:
+        for _ in range(2):
+            data = sampled(client, np.random.default_rng(0))
+            passed = await client.forward_backward_async(data, "importance_sampling")
+            (await client.optim_step_async(AdamParams(learning_rate=1e-4))).result()
+            passed.result()
+
+    client = Awaited()
+    run = record(client, tmp_path / "run", new=1, quiet=True)
+    # Tests in a browser leave a running loop in the first thread.
+    ThreadPoolExecutor(1).submit(asyncio.run, awaited(client)).result()
+    run.close()
+    assert pd.read_parquet(tmp_path / "run" / "sequences").groupby("step").size().tolist() == [8, 8]
+    assert client.passes == 4 and pd.read_parquet(tmp_path / "run" / "tokens")["logp_new"].notna().all()
 
 
 def test_without_mask_and_word_of_it_context_is_guessed_and_said(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Other people's packages as source: read and run in parts without importing them, which would need all they need."""
 
+import __future__
+
 import ast
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -27,6 +29,8 @@ class Source:
         self.path = Path(next(iter(found.submodule_search_locations))) / path
         self.text = self.path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
+        lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in self.tree.body)
+        self._flags = __future__.annotations.compiler_flag if lazy else 0
 
     def definition(self, *names: str) -> Definition:
         """The class or function of a name, or of a name inside of another."""
@@ -69,7 +73,7 @@ class Source:
         node = self.definition(*names)
         if not isinstance(node, ast.ClassDef):
             node.decorator_list = []
-        exec(compile(ast.Module([node], []), str(self.path), "exec"), known)
+        self._execute(ast.Module([node], []), known)
         return known[names[-1]]
 
     def part(self, name: str, *methods: str, of: str = "", **known: Any) -> Any:
@@ -77,14 +81,17 @@ class Source:
         body: list[ast.stmt] = [self.definition(name, method) for method in methods]
         bases: list[ast.expr] = [ast.Name(of, ast.Load())] if of else []
         made = ast.ClassDef(name=name, bases=bases, keywords=[], body=body, decorator_list=[])
-        exec(compile(ast.fix_missing_locations(ast.Module([made], [])), str(self.path), "exec"), known)
+        self._execute(ast.fix_missing_locations(ast.Module([made], [])), known)
         return known[name]
 
     def run_all(self, **known: Any) -> dict[str, Any]:
         """The names of the file after running it without the imports of its own package."""
         kept = [node for node in self.tree.body if not _imports(node, self.package)]
-        exec(compile(ast.Module(kept, []), str(self.path), "exec"), known)
+        self._execute(ast.Module(kept, []), known)
         return known
+
+    def _execute(self, module: ast.Module, known: dict[str, Any]) -> None:
+        exec(compile(module, str(self.path), "exec", flags=self._flags, dont_inherit=True), known)
 
 
 def _imports(node: ast.AST, package: str) -> bool:

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 # (NeMo-RL, slime) are none.
 PACKAGES = {
     "agentlightning": "agentlightning", "AReaL": "areal", "ART": "openpipe-art", "Atropos": "atroposlib",
-    "Harbor": "harbor", "ms-swift": "ms-swift",
+    "baseten-loops": "baseten-loops", "Harbor": "harbor", "ms-swift": "ms-swift",
     "Gym": "nemo-gym", "NeMo-Gym": "nemo-gym", "OpenRLHF": "openrlhf", "SkyRL": "skyrl", "tinker": "tinker",
     "tinker-cookbook": "tinker-cookbook", "Trinity-RFT": "trinity-rft", "TRL": "trl", "Unsloth": "unsloth-zoo",
     "verifiers": "verifiers", "verl": "verl",
