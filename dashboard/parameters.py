@@ -36,7 +36,7 @@ def say_what_means_nothing() -> None:
     if unused:
         named = ", ".join(f"{key[:40]}={st.query_params[key][:40]}" for key in unused[:_MOST])
         more = f" and {len(unused) - _MOST} more" if len(unused) > _MOST else ""
-        st.text(safe(f"This link also asks for {named}{more}, which means nothing here."))
+        st.text(safe(f"Nothing here is set by {named}{more}: this part of the link is ignored."))
 
 
 def _means_nothing(key: str) -> bool:

@@ -46,7 +46,8 @@ def smallest_ratio_fell(evidence: RunEvidence) -> MarkReading | None:
         return None
     lost = log(around.before.min() / around.during.min()) if around.during.min() < _SMALLEST else 0.0
     before, low = (number(float(part.min()), digits=2) for part in (around.before, around.during))
-    clause = f"smallest ratio {before} → {low} by step {step_of(around.during.idxmin())}, tokens it hardly writes"
+    until = step_of(around.during.idxmin())
+    clause = f"smallest ratio {before} → {low} by step {until}, on tokens the policy hardly samples"
     steps = tuple(int(step) for step in around.during.index[around.during < around.before.min()])
     return MarkReading(lost, clause, steps, ("logp_current",))
 

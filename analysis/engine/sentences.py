@@ -199,7 +199,7 @@ def what_to_set(
     if facts.verdict is EngineVerdict.DOES_NOT:
         if found and found.do:
             return f"Nothing. {found.do}"
-        return f"Nothing has to be set; {settings} would remove it." if settings and not found else ""
+        return f"Nothing. {settings} would remove the mismatch." if settings and not found else ""
     if found is None and settings:
         return f"{settings}."
     removing = next((one for one in advice if one.against is like.like), None)
@@ -246,7 +246,7 @@ def missed_by_k3(k1: float, k3: float, ratio_mean: float, like: Signature | None
     """
     if like is None or like.like is not Like.TRUNCATION or not k1 > 2 * k3:
         return ""
-    why = f"takes the mean ratio for 1, and top-p or top-k makes it {number(ratio_mean)}"
+    why = f"assumes a mean ratio of 1, which truncated sampling makes {number(ratio_mean)}"
     return f"The KL is k1 ({number(k1)}); k3 ({number(k3)}) {why}."
 
 

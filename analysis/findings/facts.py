@@ -171,6 +171,8 @@ class Facts:
     path: Path
     lag: float
     """Mean version lag; NaN: not known."""
+    lag_within: int | None
+    """Version lag up to which the median step of each lag has a staleness within its limit; None: at all, or none."""
     log_chi2: float
     """log(1 + χ²) of whole responses, median over the steps, measured or predicted from the tokens."""
     n_chi2: int
@@ -281,6 +283,7 @@ def _found(summary: StepSummary, limits: Limits, first: int | None, last: int | 
         update=update,
         path=path,
         lag=_mean(lag[lag.notna()], values["n_tokens"]),
+        lag_within=_lag_within(values, limits.staleness),
         log_chi2=log_chi2,
         n_chi2=int(has_chi2.sum()),
         n_doubtful_chi2=int(doubtful.sum()),
@@ -332,6 +335,13 @@ def _agreeing(summary: StepSummary) -> int:
     values = summary.values
     own = values[STALENESS][(values["version_lag"] == 0) & (values["n_recomputed"].fillna(0) == 0)].dropna()
     return len(own) if len(own) >= _FEWEST_FRESH and own.max() <= ROUNDING_TV else 0
+
+
+def _lag_within(values: pd.DataFrame, limit: float) -> int | None:
+    by_lag = values[STALENESS].groupby(values["version_lag"].round()).median().dropna()
+    above = by_lag.index[by_lag > limit]
+    below = by_lag.index[by_lag.index < above.min()] if len(above) else above
+    return int(below.max()) if len(below) else None
 
 
 def _is_recomputed(values: pd.DataFrame) -> bool:

@@ -96,8 +96,12 @@ class Setup:
             )
         return " Under stale data centre the clip at ρ_k (Method One: adaptive_clip, Method Two: incremental_clip)."
 
-    def fresher(self, facts: Facts) -> str:
-        """How to make the data fresher; empty where they are the policy's own. With a full stop."""
+    def fresher(self, facts: Facts, *, within: bool = False) -> str:
+        """How to make the data fresher; empty where they are the policy's own. With a full stop.
+
+        Args:
+            within: staleness is what is judged, so that the interval at which it stays within its limit is named.
+        """
         if facts.fresh:
             return ""
         if self.offline:
@@ -108,7 +112,11 @@ class Setup:
         elif self.reuse:
             ways.append(f"make fewer updates of a generation ({self.reuse} now)")
         elif self.sync_interval is None or self.sync_interval > 1:
-            ways.append(self._lower("sync_interval", self.sync_interval) or "push weights to the sampler more often")
+            # Weights that are pushed every n updates are up to n - 1 behind.
+            to = facts.lag_within + 1 if within and facts.lag_within is not None else None
+            ways.append(
+                self._lower("sync_interval", self.sync_interval, to) or "push weights to the sampler more often"
+            )
         if not self.actors and (self.sync_offset is None or self.sync_offset > 0):
             ways.append(self._lower("sync_offset", self.sync_offset) or "buffer fewer batches")
         if self.mixes:
@@ -118,9 +126,14 @@ class Setup:
         text = ", or ".join(ways)
         return f"{capital(text)}."
 
-    def _lower(self, name: str, value: int | None) -> str:
+    def _lower(self, name: str, value: int | None, to: int | None = None) -> str:
         """What to set, for those who have such a setting; empty for others."""
-        return "" if self.foreign else f"lower {name}" + (f" ({value} now)" if value is not None else "")
+        if self.foreign:
+            return ""
+        if value is None:
+            return f"lower {name}"
+        aim = f" to {to}" if to is not None and to < value else ""
+        return f"lower {name}{aim} ({value} now)"
 
     @property
     def unbounded(self) -> str:
@@ -135,7 +148,7 @@ class Setup:
         clip = "clip the loss"
         if facts.cause_of_staleness is Cause.ENGINE:
             return f"{self.align.removesuffix('.')}, or {clip}." if self.unbounded else self.align
-        source = self.fresher(facts)
+        source = self.fresher(facts, within=True)
         if not self.unbounded:
             return source
         return f"{capital(clip)}, or {source[0].lower()}{source[1:]}" if source else f"{capital(clip)}."
@@ -144,7 +157,7 @@ class Setup:
         """The remedy of staleness by its cause. Sentences."""
         if facts.cause_of_staleness is Cause.ENGINE:
             return self.align
-        text = self.fresher(facts) + (
+        text = self.fresher(facts, within=True) + (
             "" if self.drops_stale or facts.fresh else " Or drop tokens with |ρ - 1| > ε_stale."
         )
         if self.unbounded:

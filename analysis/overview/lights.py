@@ -236,7 +236,7 @@ def _named(found: Sequence[Finding], facts: Facts) -> str:
     named = f"{capital(rule_words(first.rule))}{where}"
     if first.rule in distances:  # a reader of the chart counts those above the line
         what, level = distances[first.rule]
-        noise = "" if len(first.steps) == level.n_above else f" ({len(first.steps)} beyond noise)"
+        noise = "" if len(first.steps) == level.n_above else f", beyond noise in {len(first.steps)}"
         named = f"{capital(what)} above {level.limit:g} in {level.n_above} steps{noise}"
     also = listed([rule_words(finding.rule) for finding in others[:_MOST_NAMED]])
     return named + (f"; also {also}." if also else ".")

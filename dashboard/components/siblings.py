@@ -107,7 +107,7 @@ def _place(headline: Headline, metric: str) -> float:
 def _told(read: int, n: int, end: str) -> str:
     """The best are shown, of those that have been read; beside the end of this run."""
     if read < n:
-        return f", so far ({read} of {n} runs read)"
+        return f": {read} of {n} runs read so far"
     return f": final means (grey: this run{f', {end}' if end else ''})"
 
 

@@ -94,7 +94,7 @@ def _course(key: str, series: "pd.Series[float]", live: bool, *, doubted: bool) 
     place = int(series.argmin() if falls else series.argmax())
     worst = metric_value(key, float(series.iloc[place]))
     last = f", last {metric_value(key, float(series.iloc[-1]))}" if live else ""
-    median = "unreliable median" if doubted else "median"
+    median = "median, unreliable" if doubted else "median"
     return f"{median}; {'min' if falls else 'max'} {worst} (step {series.index[place]}){last}"
 
 

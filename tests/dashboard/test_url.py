@@ -63,7 +63,7 @@ def test_the_run_of_the_url_is_shown_and_its_step_range_by_every_chart_over_step
 def test_a_senseless_step_range_is_none(three: list[str], first: str, last: str) -> None:
     at = visit("overview", run="seed-1", **{"from": first, "to": last})
     assert ":blue-badge" not in sentences(at)
-    assert f"This link also asks for from={first}, to={last}, which means nothing here." in sentences(at)
+    assert f"Nothing here is set by from={first}, to={last}: this part of the link is ignored." in sentences(at)
     assert not [button for button in at.button if button.key == "all-steps"]
 
 
@@ -297,4 +297,6 @@ def test_every_key_that_a_page_keeps_in_the_address_is_known() -> None:
 def test_what_means_nothing_in_a_link_is_said(three: list[str]) -> None:
     at = visit("overview", run="seed-1", nonsense="<b>1</b>", mean="5")
     said = sentences(at).replace("\\", "")
-    assert "This link also asks for nonsense=<b>1</b>, which means nothing here." in said and "mean=5" not in said
+    assert (
+        "Nothing here is set by nonsense=<b>1</b>: this part of the link is ignored." in said and "mean=5" not in said
+    )

@@ -97,13 +97,13 @@ def test_the_first_lines_name_the_setting(
 
 
 def test_what_k3_leaves_out_under_top_p_is_said() -> None:
-    """KL k3 takes the mean ratio for 1: of a sampler with top_p it showed a fiftieth of the KL, and nothing said so."""
+    """KL k3 assumes a mean ratio of 1: of a sampler with top_p it showed a fiftieth of the KL, and nothing said so."""
     subject = Subject(open_folder(SAMPLE_RUNS / "mismatch-grpo-seed0"))
     tokens = subject.opened.run.read("tokens")
     log = (tokens["logp_current"].astype(float) - tokens["logp_behavior"].astype(float)).groupby(tokens["step"])
     k1, rho = -log.mean(), log.apply(lambda each: float(np.exp(each).mean()))
     k3 = k1 - 1 + rho
-    why = "takes the mean ratio for 1, and top-p or top-k makes it 0.99."
+    why = "assumes a mean ratio of 1, which truncated sampling makes 0.99."
     said = f"The KL is k1 ({k1.median():.3g}); k3 ({k3.median():.3g}) {why}"
     (chart,) = parts(subject)
     assert isinstance(chart, Chart) and chart.takeaway.endswith(said)

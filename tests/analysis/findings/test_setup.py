@@ -7,15 +7,17 @@ from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.run_format.manifest import Manifest
 
-OLD_DATA = cast(Facts, SimpleNamespace(fresh=False))
 
-
-def fresher(schedule: dict[str, Any], **manifest: Any) -> str:
-    return setup_of(Manifest(name="run", schedule=schedule, **manifest)).fresher(OLD_DATA)
+def fresher(schedule: dict[str, Any], lag_within: int | None = None, **manifest: Any) -> str:
+    old_data = cast(Facts, SimpleNamespace(fresh=False, lag_within=lag_within))
+    setup = setup_of(Manifest(name="run", schedule=schedule, **manifest))
+    return setup.fresher(old_data, within=lag_within is not None)
 
 
 def test_fresher_data_by_the_settings_that_there_are() -> None:
-    assert "Lower sync_interval (20 now)" in fresher({"sync_interval": 20, "sync_offset": 0})
+    schedule = {"sync_interval": 20, "sync_offset": 0}
+    for within, said in ((None, "(20 now)"), (10, "to 11 (20 now)"), (0, "to 1 (20 now)"), (25, "(20 now)")):
+        assert fresher(schedule, within) == f"Lower sync_interval {said}."
     trl = {"sync_interval": 8, "sync_offset": 0, "steps_per_generation": 4, "num_iterations": 2}
     of_trl = fresher(trl, source={"framework": "TRL"})
     assert of_trl == "Make fewer updates of a generation (steps_per_generation 4, num_iterations 2 now)."
