@@ -15,10 +15,10 @@ from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.summary.by_block import by_block
 from ratioscope.run_format import schema
 
-_PART = 4
+_PART = 3
 """Of the steps the first and the last of so many parts are compared."""
 _FEWEST_GROUPS = 12
-_CLEAR = 5.0
+_CLEAR = 4.0
 """Standard errors, of means over groups: responses of one prompt earn alike."""
 _FEWEST_PROMPTS = 8
 """That both parts have: then the same prompts are compared."""
@@ -87,7 +87,7 @@ def environment_is_forgotten(evidence: RunEvidence) -> Finding | None:
             Number(f"Reward of {name}, last {n} steps", change.after),
         ),
         why=f"{others}{asked}",
-        do=f"Score early responses of {name} again, in case its scorer changed. If not, give it more of the prompts, "
+        do=f"Score early responses of {name} again: they should earn what they did. Then give it more of the prompts, "
         "or raise the KL penalty.",
         source="chosen here",
     )

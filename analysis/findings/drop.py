@@ -17,6 +17,7 @@ from ratioscope.analysis.findings.fall import (
     Fall,
     evaluated,
     fall_at,
+    finite_values,
     level_of,
     noise_of_mean,
 )
@@ -26,9 +27,8 @@ from ratioscope.analysis.summary.summary import StepSummary
 from ratioscope.catalogue import CATALOGUE
 
 _LEAST_EVALUATIONS = 3
-_WINDOW = 5
-"""Steps that a training reward is averaged over: it moves with its prompts."""
-_LEAST_REWARDS = 15
+_WINDOWS = {15: 5, 10: 4}
+"""Steps that a training reward is averaged over, by how many it has at least: it moves with its prompts."""
 _LASTING = 3
 """A level that is low for so many values has fallen; before, it is dropping."""
 _MADE_UP = 0.5
@@ -119,10 +119,12 @@ def drop_of(summary: StepSummary, limits: Limits) -> Drop | None:
 
 def reward_drop_of(summary: StepSummary, share: float) -> Drop | None:
     """The drop of the training reward alone, by a share of its best."""
-    level = level_of(summary, "reward", _WINDOW)
-    if len(level) <= _LEAST_REWARDS - _WINDOW:
+    known = len(finite_values(summary, "reward"))
+    window = next((window for least, window in _WINDOWS.items() if known >= least), None)
+    if window is None:
         return None
-    return followed(level, share, noise_of_mean(summary, "reward", _WINDOW), "reward", _WINDOW)
+    level = level_of(summary, "reward", window)
+    return followed(level, share, noise_of_mean(summary, "reward", window), "reward", window)
 
 
 def as_fall(summary: StepSummary, drop: Drop) -> Fall:

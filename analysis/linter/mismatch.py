@@ -25,6 +25,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     mismatch_grows_with_position,
     mismatch_is_periodic,
     mismatch_near_the_limit,
+    mismatch_of_short_prompts,
     mismatch_of_short_responses,
     mismatch_of_some_tokens,
     mismatch_of_the_last_token_at_the_limit,
@@ -36,6 +37,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
 )
 from ratioscope.analysis.linter.mismatch_over_steps import (
     labels_make_no_difference,
+    mismatch_at_the_first_update,
     mismatch_before_a_change,
     mismatch_behind_a_change,
     mismatch_falls_back,
@@ -76,9 +78,17 @@ cause(
 )  # fmt: skip
 cause(
     "some_prompts", Family.MISMATCH, "Particular prompts are computed differently in sampler and trainer",
-    requires=(HELD_BY["prompt"],), refutes=(mismatch_in_some_steps, mismatch_of_the_longest_prompts, *_SETTINGS),
+    requires=(HELD_BY["prompt"],),
+    refutes=(mismatch_in_some_steps, mismatch_of_the_longest_prompts, mismatch_of_repeats, *_SETTINGS),
     do=f"Recompute the same few prompts in both engines. {_INPUTS}",
     reports=("NeMo-RL #2100", "NeMo-RL #2141", "NeMo-RL #4243"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "kept_of_some_prompts", Family.MISMATCH, "Of some prompts the sampler keeps something of old weights",
+    requires=(HELD_BY["prompt"], mismatch_of_repeats),
+    refutes=(mismatch_at_first_tokens, mismatch_in_some_steps, mismatch_of_the_longest_prompts, *_SETTINGS),
+    do="After each weight push drop what was computed of prompts before, such as the embeddings of images.",
+    reports=("TRL #7198",), explains=_TAILS,
 )  # fmt: skip
 cause(
     "one_environment", Family.MISMATCH, "One environment is computed differently in sampler and trainer",
@@ -197,16 +207,26 @@ cause(
     "rounded_update", Family.MISMATCH, "The sampler follows in part: each update is rounded on its way",
     requires=(mismatch_starts_small,),
     refutes=(*_AT_A_PLACE, mismatch_varies, mismatch_at_first_tokens, mismatch_falls_back, mismatch_keeps_growing,
-             mismatch_follows_updates, mismatch_steps_up, sampler_goes_further, *_OTHER_VERSIONS),
+             mismatch_follows_updates, mismatch_steps_up, mismatch_at_the_first_update, sampler_goes_further,
+             *_OTHER_VERSIONS),
     do="Send the update in float32, or merge the adapter in float32 before it is rounded.",
     reports=("NeMo-RL #3696", "TRL #6688", "miles_diffusion #129"), explains=("sampler_not_following",),
+)  # fmt: skip
+cause(
+    "other_from_the_first_update", Family.MISMATCH,
+    "With the first update the sampler gets other weights than the trainer's",
+    requires=(mismatch_at_the_first_update,),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_follows_updates, sampler_is_frozen,
+             sampler_goes_further, *_OTHER_VERSIONS),
+    do="Compare single tensors in sampler and trainer after the first push: layout of experts, names, shards, scales.",
+    reports=("SkyRL #1680", "vLLM #42821"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "labels_too_young", Family.MISMATCH, "Version labels are too young: tokens are older than labelled",
     requires=(mismatch_starts_small,),
     supports={mismatch_at_first_tokens: 0.5, mismatch_follows_updates: 2.0, HELD_BY["age"]: 0.5},
-    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up, sampler_goes_further,
-             labels_make_no_difference, *_OTHER_VERSIONS),
+    refutes=(*_AT_A_PLACE, mismatch_keeps_growing, mismatch_falls_back, mismatch_steps_up,
+             mismatch_at_the_first_update, sampler_goes_further, labels_make_no_difference, *_OTHER_VERSIONS),
     do="Label each token with the version that sampled it, when it was sampled.", columns=("behavior_version",),
     reports=("AReaL #1736", "verl #7568", "verl #7569", "miles #3334"),
     explains=("sampler_not_following", "engine_mismatch"),
@@ -303,7 +323,8 @@ cause(
 cause(
     "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
     requires=(mismatch_grows_with_position,), supports={HELD_BY["absolute"]: 1.0},
-    refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit, mismatch_is_periodic),
+    refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit, mismatch_is_periodic,
+             mismatch_of_short_prompts),
     do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
 )  # fmt: skip
 cause(
@@ -312,6 +333,14 @@ cause(
     refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on, mismatch_is_periodic),
     do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
     reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "padded_prompts", Family.MISMATCH,
+    "Short prompts of a batch are scored differently, as where padding counts as positions",
+    requires=(mismatch_of_short_prompts,),
+    refutes=(*_AT_A_PLACE, mismatch_of_short_responses, mismatch_follows_updates),
+    do="Score a short prompt alone and in a padded batch: position ids must begin at its first token.",
+    reports=("unsloth-zoo #840", "unsloth #6738"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "end_forced", Family.MISMATCH, "The token that ends a response is forced at the length limit, and not drawn",

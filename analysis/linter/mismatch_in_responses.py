@@ -41,6 +41,8 @@ _HELD_BY_PERIOD = 0.6
 """Sizes of blocks, tokens at a position of the response that is judged alone, and what one of a block must hold."""
 _FEWEST_LENGTHS, _FEWEST_CUT, _PILE = 4, 8, 3
 """Lengths of prompts, groups with the largest one, and how much commoner it is than any other where prompts are cut."""
+_SHORT_TIMES = 1.5
+"""How much longer than a short prompt a long one is."""
 _FAR_APART, _FEWEST_FAR, _FEWEST_SHIFTED = 0.1, 5, 10
 """Nats between values of different tokens, how many such tokens a shifted response has, and such responses a log."""
 _FEWEST_GROUPS, _FAR_BELOW = 20, 0.5
@@ -194,6 +196,33 @@ def mismatch_of_the_longest_prompts(evidence: LogEvidence) -> MarkReading | None
         evidence.all_steps,
         engine_columns(evidence),
         place=f"prompts of {longest:.0f} tokens",
+    )
+
+
+@mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_tokens",)), limit=1.5)
+def mismatch_of_short_prompts(evidence: LogEvidence) -> MarkReading | None:
+    """At the same positions responses to short prompts have a larger mismatch than those to long ones, in either half
+    of the groups."""
+    frame = differing(evidence)
+    if frame is None:
+        return None
+    prompt = (frame["absolute"] - frame["position"]).dropna()
+    frame = frame.loc[prompt.index]
+    of_group = prompt.groupby([frame["step"], frame["group_id"]]).first()
+    if of_group.nunique() < _FEWEST_LENGTHS or len(of_group) < 4 * _FEWEST_GROUPS:
+        return None
+    short, long = of_group.quantile([0.25, 0.75])
+    if long < _SHORT_TIMES * short:
+        return MarkReading(1.0, "")
+    side = frame.groupby(["step", "group_id"], sort=False).ngroup() % 2
+    outer = (prompt <= short) | (prompt >= long)
+    times = min(lift(frame[part], (prompt <= short)[part]) for half in (0, 1) for part in [outer & (side == half)])
+    return MarkReading(
+        times,
+        f"responses to prompts of {short:.0f} tokens or less have {number(times)} × the mismatch of those of "
+        f"{long:.0f} or more",
+        evidence.all_steps,
+        engine_columns(evidence),
     )
 
 

@@ -142,6 +142,31 @@ def mismatch_steps_up(evidence: LogEvidence) -> MarkReading | None:
     )
 
 
+@mark(needs=ENGINE_COLUMNS, limit=0.1)
+def mismatch_at_the_first_update(evidence: LogEvidence) -> MarkReading | None:
+    """The nats between sampler and trainer where they agree in the first step and not in the second, nor since.
+
+    What rounding leaves of an update is a part of it, and smaller; updates that do not arrive add up.
+    """
+    level = _by_step(evidence)
+    if len(level) < _FEWEST_STEPS or evidence.begins_unseen(evidence.all_steps):
+        return None
+    behind = level.iloc[1:]
+    at_once = behind.iloc[0] > AT_ONCE * behind.median() and level.iloc[0] < _NONE_YET * behind.min()
+    fresh = evidence.fresh
+    apart = fresh[fresh["step"].isin(behind.index) & (fresh["logp_behavior"] < SURE)]["fresh"].abs()
+    if not at_once or not len(apart):
+        return MarkReading(0.0, "")
+    nats = float(apart.mean())
+    return MarkReading(
+        nats,
+        f"both agree in step {level.index[0]}, and from step {behind.index[0]} on unsure tokens differ by "
+        f"{number(nats)} nats",
+        tuple(map(int, behind.index)),
+        engine_columns(evidence),
+    )
+
+
 def _updated_before(evidence: LogEvidence, step: int) -> bool:
     """Whether some update had come to the sampler before a step, as far as versions are logged.
 

@@ -213,6 +213,18 @@ def test_of_a_run_whose_evaluations_swing_this_is_said(name: str, steady: bool) 
     assert ("goes up and down" in said) is not steady
 
 
+@pytest.mark.parametrize(("last", "falling"), [(0.15, True), (0.4, False)])
+def test_the_reward_of_a_short_run_falls_beyond_its_noise(last: float, falling: bool) -> None:
+    made = summary_of("sync_interval20-grpo-seed0").up_to(0, 11)
+    level = pd.Series([*np.tile([0.48, 0.42], 3), *np.linspace(0.45, last, 6)], index=made.values.index)
+    columns = {"values": level, "low": level - 0.14, "high": level + 0.14}
+    summary = replace(
+        made, **{name: getattr(made, name).assign(eval_accuracy=np.nan, reward=each) for name, each in columns.items()}
+    )
+    drop = drop_of(summary, Limits())
+    assert (drop is not None) is falling and (drop is None or (drop.metric == "reward" and drop.window == 4))
+
+
 @pytest.mark.parametrize(("last", "falling"), [(0.41, True), (0.79, False)])
 def test_a_fall_that_one_evaluation_shows_is_a_drop(last: float, falling: bool) -> None:
     """Before a second one confirms it there is no finding, and still it fell."""

@@ -109,6 +109,11 @@ def at(column: str, value: int, size: float = 0.5) -> Callable[[pd.DataFrame], A
         (at("rank", 1), "one_rank", "rank 1"),
         (lambda frame: np.where(frame["prompt"] < 4, 0.6, 0.03), "some_prompts", "4 of 20 prompts"),
         (
+            lambda frame: np.where(frame["prompt"] < 4, 0.02 + 0.2 * np.minimum(frame["visit"], 3), 0.03),
+            "kept_of_some_prompts",
+            "4 of 20 prompts",
+        ),
+        (
             lambda frame: 0.02 + 0.12 * np.minimum(frame["visit"], 4) * np.exp(-frame["position"] / 6),
             "prefix_cache",
             "prompts that come again",
@@ -211,6 +216,35 @@ def test_a_mismatch_of_short_responses_is_named_at_the_same_positions(tmp_path: 
     assert found.of_cause == "padding" and "responses of 12 tokens or less" in found.sentence
     alike = made(tmp_path / "alike", lambda frame: np.full(len(frame), 0.2), short=12)
     assert alike.outcome is Outcome.PASSED, alike.sentence
+
+
+def test_a_mismatch_of_short_prompts_is_named(tmp_path: Path) -> None:
+    """One that grows with the prompt is none, and neither is one of all alike."""
+
+    def length(frame: pd.DataFrame) -> Array:
+        return np.asarray(10 + (7 * frame["group"] + frame["step"]) % 30)
+
+    found = made(tmp_path / "short", lambda frame: 0.02 + 0.015 * (40 - length(frame)), prompt_tokens=length)
+    assert found.of_cause == "padded_prompts" and "prompts of 16 tokens or less" in found.sentence, found.sentence
+    for name, spread in (
+        ("long", lambda frame: 0.02 + 0.015 * length(frame)),
+        ("alike", lambda frame: 0.2 + 0 * frame["group"]),
+    ):
+        other = made(tmp_path / name, spread, prompt_tokens=length)
+        assert other.of_cause != "padded_prompts", other.sentence
+
+
+def test_other_weights_since_the_first_update_are_told_from_rounded_ones(tmp_path: Path) -> None:
+    """By size, and by when it begins: rounding is a part of an update, and a growth takes more than one."""
+
+    def since(frame: pd.DataFrame, size: float) -> Array:
+        return np.where(frame["step"] < 1, 0.01, size)
+
+    for size, cause in ((1.2, "other_from_the_first_update"), (0.1, "rounded_update")):
+        found = made(tmp_path / cause, lambda frame, size=size: since(frame, size))
+        assert found.of_cause == cause, found.sentence
+    grown = made(tmp_path / "grown", lambda frame: np.minimum(frame["step"], 5) * 0.3)
+    assert grown.of_cause != "other_from_the_first_update", grown.sentence
 
 
 @pytest.mark.parametrize(
