@@ -35,6 +35,7 @@ from ratioscope.analysis.linter.applied_weight import (
     weight_is_shared_within_segments,
     weight_is_squared,
     weight_is_the_advantage,
+    weight_passes_the_cap,
     weight_unlike_configured,
 )
 from ratioscope.analysis.linter.check import check
@@ -76,8 +77,14 @@ cause(
     do="Compare the cap in the loss with the configured one.",
 )  # fmt: skip
 cause(
+    "cap_is_passed", F.LOSS, "Importance weights pass their configured cap", requires=(weight_passes_the_cap,),
+    refutes=(weight_is_the_advantage,),
+    do="Look whether the loss truncates the weight at all, and at which value.", reports=("OpenRLHF #1295",),
+)  # fmt: skip
+cause(
     "another_loss", F.LOSS, "The loss that ran is not the configured one", requires=(weight_unlike_configured,),
-    refutes=(weight_is_the_advantage, weight_is_capped, weight_differs_by_rank, weight_is_squared,
+    refutes=(weight_is_the_advantage, weight_is_capped, weight_passes_the_cap, weight_differs_by_rank,
+             weight_is_squared,
              weight_is_shared_within_micro_batches, weight_is_shared_within_responses,
              weight_is_shared_within_segments, gradient_without_advantage_is_a_constant, few_tokens_hold_the_penalty,
              penalty_outweighs_the_policy),

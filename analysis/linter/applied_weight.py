@@ -1,5 +1,7 @@
 """Marks of the weight that ran: gradient_weight against the advantage alone and against the manifest's rule."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -18,6 +20,7 @@ from ratioscope.analysis.linter.loss_tokens import (
     tokens_of_loss,
 )
 from ratioscope.analysis.linter.masks import has_penalty
+from ratioscope.analysis.what_if.rule import own_rule
 
 _FEWEST_RESPONSES = 20
 """Responses of several segments, below which nothing is said of those."""
@@ -27,6 +30,14 @@ _LEAST_PADDING = 0.05
 _LEAST_SHORT = 0.1
 """By which a step is short of responses."""
 _FEWEST_SHORT = 2
+_CLEARLY, _FEWEST_BEYOND, _NEARLY_ALL = 0.05, 10, 0.95
+"""Nats above a cap that are no rounding, tokens above it, and share of the others that have the configured weight."""
+_CAPPED: dict[str, Callable[[Mapping[str, float]], float]] = {
+    "truncated": lambda parameters: parameters["cap"],
+    "clamped": lambda parameters: parameters["cap"],
+    "upper_clipped": lambda parameters: 1 + parameters["epsilon_high"],
+}
+"""Weights that are no larger than a number, whatever the ratio; a cap of rho_k alone is another matter."""
 
 
 @mark(needs=WITH_WEIGHTS, limit=0.05)
@@ -284,6 +295,35 @@ def weight_is_capped(evidence: LogEvidence) -> MarkReading | None:
     level = float(np.median(applied.factor[off]))
     at_it = (np.abs(applied.factor[off] - level) <= ALIKE_FACTORS) & (applied.wanted[off] > level)
     return MarkReading(float(at_it.mean()), f"there it stands at {number(float(np.exp(level)))}", (), ())
+
+
+@mark(needs=WITH_WEIGHTS, limit=0.1)
+def weight_passes_the_cap(evidence: LogEvidence) -> MarkReading | None:
+    """Of tokens whose ratio is above the configured cap, the share whose weight is so, too, while those below it have
+    the configured one."""
+    applied = applied_factors(evidence)
+    rule = own_rule(evidence.run).rule if applied is not None and applied.ruled else None
+    if applied is None or rule is None or rule.weight not in _CAPPED or rule.weight_level != "token":
+        return None
+    cap = float(np.log(_CAPPED[rule.weight](rule.weight_parameters)))
+    at = applied.rows["at"].to_numpy(dtype=float)
+    beyond, below = at > cap + _CLEARLY, at <= cap
+    as_configured = np.abs(applied.against[below]) <= ALIKE_FACTORS
+    if beyond.sum() < _FEWEST_BEYOND or below.sum() < FEWEST_OF_LOSS:
+        return None
+    # What is above the ratio itself has another factor in it.
+    passed = beyond & (applied.factor > cap + _CLEARLY) & (applied.factor <= at + _CLEARLY)
+    rows = applied.rows[passed]
+    few = len(rows) < _FEWEST_BEYOND or rows["step"].nunique() < _FEWEST_SHORT
+    if few or as_configured.mean() < _NEARLY_ALL:
+        return MarkReading(0.0, "")
+    largest = float(np.exp(applied.factor[passed].max()))
+    return MarkReading(
+        float(passed.sum() / beyond.sum()),
+        f"in {len(rows):,} tokens of {rows['step'].nunique()} steps weights are above {number(float(np.exp(cap)))}, up "
+        f"to {number(largest)}",
+        steps_in(rows), ("gradient_weight",), first_rows(rows),
+    )  # fmt: skip
 
 
 @mark(needs=WITH_WEIGHTS, limit=0.9)

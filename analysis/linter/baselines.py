@@ -36,6 +36,14 @@ _OFF_LINE, _ADDED = 0.005, 0.01
 """Of the root mean square of A: what a line leaves unexplained, and what is more than rounding beside it."""
 _NEAR = 0.02
 """Of an advantage: what small numbers in denominators make of it at most."""
+_APART, _BESIDE, _FEWEST_EITHER = 0.25, 0.01, 4
+"""In deviations of a group: how far a reward is from mean and median, so that it is seen which one is subtracted; of
+the group's largest advantage: what a line through one response leaves unexplained at most; and groups in which that
+response is better, or worse, than both."""
+_BY_DESIGN = ("source", "adapter", "temperature", "top_p", "top_k", "in_baseline")
+"""Columns in which a response that is a baseline by design differs from all others of its group."""
+_LIKELIEST = 0.8
+"""Share of the groups in which a response that was decoded without chance is the likeliest one."""
 
 
 @mark(needs=IN_GROUPS, limit=0.1)
@@ -123,6 +131,88 @@ def advantage_moved_by_step(evidence: LogEvidence) -> MarkReading | None:
         share, f"one number for each step, up to {number(largest)}, is added to what the group's own rewards give",
         steps_with(rows.groupby("step").size()), ("advantage",),
     )  # fmt: skip
+
+
+@mark(needs=IN_GROUPS, limit=0.95)
+def advantage_above_one_place(evidence: LogEvidence) -> MarkReading | None:
+    """The advantage is proportional to the reward above that of one response of the group, which has the same place in
+    all groups; share of the groups."""
+    rows = whole_groups(evidence)
+    rows = rows[rows.groupby("group")["reward"].transform("size") > 2]
+    if len(rows) < FEWEST_RESPONSES:
+        return None
+    rows = rows.merge(_places(evidence), on=["step", "seq_id"])
+    scale = float(rows["advantage"].abs().mean())
+    rows = rows[within_group(rows, "reward").abs().groupby(rows["group"]).transform("max") > SAME]
+    zero = rows["advantage"].abs() <= ZERO * scale
+    found = [MarkReading(0.0, "")]
+    for column in ("place", "from_end"):
+        without = zero.groupby(rows[column]).agg(["mean", "sum"])
+        for place in without.index[(without["mean"] > 1 - SOME) & (without["sum"] >= FEWEST_GROUPS)]:
+            if column == "place" or place == 0:  # of the places from the end the last one alone
+                name = "the last" if column == "from_end" else "the first" if place == 0 else f"response {place + 1}"
+                found.append(_above_one(evidence, rows, rows[column] == place, name))
+    return max(found, key=lambda each: each.value)
+
+
+def _places(evidence: LogEvidence) -> pd.DataFrame:
+    """Responses with their place in the group as it is logged, from its beginning and from its end, each from 0."""
+    return evidence.frame(
+        """
+        select step, seq_id, row_number() over (partition by step, group_id order by seq_id) - 1 as place,
+            row_number() over (partition by step, group_id order by seq_id desc) - 1 as from_end
+        from sequence where grouped
+        """
+    )
+
+
+def _above_one(evidence: LogEvidence, rows: pd.DataFrame, at: "pd.Series[bool]", name: str) -> MarkReading:
+    """The reading for one place, which some of the rows have."""
+    rows = rows[rows["group"].isin(rows["group"][at])]
+    one = rows[at.reindex(rows.index)].drop_duplicates("group").set_index("group").sort_index()
+    above = rows["reward"] - rows["group"].map(one["reward"])
+    sums = pd.DataFrame({"ad": rows["advantage"] * above, "dd": above**2}).groupby(rows["group"]).sum()
+    slope = sums["ad"] / sums["dd"]
+    beside = (rows["advantage"] - rows["group"].map(slope) * above).abs().groupby(rows["group"]).max()
+    fits = (slope > 0) & (beside <= _BESIDE * rows["advantage"].abs().groupby(rows["group"]).max())
+    own, of = one["reward"], rows["reward"].groupby(rows["group"])
+    far = _APART * of.std(ddof=0)
+    apart = ((own - of.mean()).abs() > far) & ((own - of.median()).abs() > far)
+    better, worse = fits[apart & (own > of.mean())], fits[apart & (own < of.mean())]
+    if min(len(better), len(worse)) < _FEWEST_EITHER or _is_by_design(evidence, rows, one):
+        return MarkReading(0.0, "")
+    return MarkReading(
+        float(min(fits.mean(), better.mean(), worse.mean())),
+        f"in {percent(float(fits.mean()))} of {len(fits):,} groups the advantage is proportional to the reward above "
+        f"that of {name}",
+        steps_with(one.groupby("step").size()), ("advantage",), first_of(one.sort_values(["step", "seq_id"])),
+    )  # fmt: skip
+
+
+def _is_by_design(evidence: LogEvidence, rows: pd.DataFrame, one: pd.DataFrame) -> bool:
+    """Whether these responses, one a group, are of another kind than the others: by a column in which all others of
+    their group are alike, or as the likeliest ones of most groups, which were decoded without chance."""
+    logged = [name for name in _BY_DESIGN if evidence.log.has(f"sequences.{name}")]
+    of_sequence = "".join(f", any_value({name})::varchar as {name}" for name in logged)
+    found = evidence.frame(
+        f"""
+        select step, seq_id, mean{of_sequence} from sequence left join (
+            select step, seq_id, avg(logp_sampled)::double as mean from token where isfinite(logp_sampled) group by all
+        ) using (step, seq_id) group by all
+        """
+    ).fillna(dict.fromkeys(logged, ""))
+    rows = rows[["step", "seq_id", "group"]].merge(found, on=["step", "seq_id"])
+    rows["one"] = rows["seq_id"] == rows["group"].map(one["seq_id"])
+    others = rows[~rows["one"]].groupby("group")
+    of = rows[rows["one"]].set_index("group")
+    likeliest = of["mean"] >= others["mean"].max()
+    if likeliest.mean() > _LIKELIEST:
+        return True
+    for name in logged:
+        unlike = (others[name].nunique() == 1) & (others[name].first() != of[name])
+        if unlike.mean() > 1 - SOME:
+            return True
+    return False
 
 
 @mark(needs=IN_GROUPS, limit=0.8)
@@ -266,6 +356,39 @@ def worse_responses_have_no_advantage(evidence: LogEvidence) -> MarkReading | No
         "never negative",
         (), ("advantage",), first_of(worse),
     )  # fmt: skip
+
+
+@mark(needs=IN_GROUPS, limit=0.99)
+def better_responses_have_no_advantage(evidence: LogEvidence) -> MarkReading | None:
+    """Of responses that earned more than the mean of their group, the share whose advantage is 0, while no advantage is
+    positive and those that earned less have what the group's rewards give."""
+    rows = whole_groups(evidence)
+    above = within_group(rows, "reward")
+    scale = float(rows["advantage"].abs().mean()) if len(rows) else nan
+    apart = SAME * (1 + rows["reward"].abs())
+    worse, better = rows[above < -apart], rows[above > apart]
+    if min(len(worse), len(better)) < FEWEST_RESPONSES or not scale > 0:
+        return None
+    share = float((better["advantage"].abs() <= ZERO * scale).mean())
+    if rows["advantage"].max() > ZERO * scale or not _follows_a_rule(rows, above < -apart):
+        return MarkReading(0.0, "")
+    return MarkReading(
+        share,
+        f"the advantage is 0 in {percent(share)} of {len(better):,} responses above the mean reward of their group, "
+        "and never positive",
+        (), ("advantage",), first_of(better),
+    )  # fmt: skip
+
+
+def _follows_a_rule(rows: pd.DataFrame, of: "pd.Series[bool]") -> bool:
+    """Whether some of the advantages are what one kind makes of the group's rewards, up to a factor for each step: the
+    best reward as the baseline would give others."""
+    for values in formulas_of(rows).values():
+        factor = (rows["advantage"] / values)[of]
+        usual = factor.groupby(rows["step"][of]).transform("median")
+        if (usual > 0).all() and ((factor - usual).abs() <= _NEAR * usual).mean() > 1 - SOME:
+            return True
+    return False
 
 
 @mark(needs=(GROUP, ("sequences.seq_id",)), limit=0.9)

@@ -7,6 +7,7 @@ from ratioscope.analysis.findings.cause import Family as F
 from ratioscope.analysis.findings.cause import Suspect, cause, findings_of
 from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
 from ratioscope.analysis.linter.baselines import (
+    advantage_above_one_place,
     advantage_by_place_in_group,
     advantage_by_prompt,
     advantage_by_step,
@@ -19,6 +20,7 @@ from ratioscope.analysis.linter.baselines import (
     advantage_of_another_kind,
     advantage_of_equal_rewards,
     another_kind_is_stated,
+    better_responses_have_no_advantage,
     groups_of_one_response,
     worse_responses_have_no_advantage,
 )
@@ -61,7 +63,11 @@ from ratioscope.analysis.linter.scored_by_kind import (
     one_value_since_a_step,
     sign_never_earns,
 )
-from ratioscope.analysis.linter.teacher import impossible_by_token_id, teacher_finds_sure_tokens_impossible
+from ratioscope.analysis.linter.teacher import (
+    impossible_by_token_id,
+    likelier_by_the_teacher_without_advantage,
+    teacher_finds_sure_tokens_impossible,
+)
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
     advantage_follows_length,
@@ -105,6 +111,12 @@ cause(
     requires=(advantage_of_a_stride,), refutes=(advantage_by_step, advantage_is_the_reward, *_STATED),
     do="Key the baseline by the group of a response, not by its row.", explains=("advantages",),
     reports=("AReaL #1419",),
+)  # fmt: skip
+cause(
+    "one_response_as_baseline", F.CREDIT, "Each group's baseline is one response's reward",
+    requires=(advantage_above_one_place,), refutes=(advantage_is_the_reward, *_STATED),
+    do="Subtract the mean reward of the group, or of the others; if this response is a baseline by design, say so in "
+    "its source.", explains=("advantages",), reports=("PipelineRL #54",),
 )  # fmt: skip
 cause(
     "counted_by_part", F.CREDIT, "Baselines count a response several times",
@@ -152,6 +164,12 @@ cause(
     "negative_lost", F.CREDIT, "Negative advantages are set to 0, so that nothing is made less likely",
     requires=(worse_responses_have_no_advantage,), refutes=(advantage_is_the_reward, *_STATED),
     do="Look for a clamp or a mask between the advantage and the loss; a method that learns from the best alone drops "
+    "the others.",
+)  # fmt: skip
+cause(
+    "positive_lost", F.CREDIT, "Positive advantages are set to 0, so that nothing is made more likely",
+    requires=(better_responses_have_no_advantage,), refutes=(advantage_is_the_reward, *_STATED),
+    do="Look for a clamp or a mask between the advantage and the loss; a method that learns from failures alone drops "
     "the others.",
 )  # fmt: skip
 cause(
@@ -322,8 +340,15 @@ cause(
     columns=("logp_teacher",),
 )  # fmt: skip
 
+cause(
+    "teacher_raises_nothing", F.CREDIT, "The teacher's positive advantages are lost",
+    requires=(likelier_by_the_teacher_without_advantage,),
+    do="Look for a clamp at 0 between the teacher's log-ratio and the loss: without it some tokens are made more "
+    "likely.", reports=("verl #7806",),
+)  # fmt: skip
+
 _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",
-              "counted_by_part", "single_responses", "single_responses_cancel")  # fmt: skip
+              "counted_by_part", "one_response_as_baseline", "single_responses", "single_responses_cancel")  # fmt: skip
 
 
 @check(order=225, needs=(("advantage", "sequences.reward"),))

@@ -61,6 +61,8 @@ class Loss(NamedTuple):
     """Of the KL to a reference: k1, k2 or k3, far from it where it says so."""
     reference: bool = False
     """Whether the reference is logged."""
+    moved: float = 0.0
+    """Of the log-ratios of the policy at the gate to the one before the update, nats."""
     cause: str = ""
     words: str = ""
 
@@ -72,6 +74,19 @@ FAULTS = {
     ),
     "capped lower": Loss(
         parts("truncated", "none"), "1.3", False, spread=0.5, cause="weight_capped", words="it stands at"
+    ),
+    "no cap": Loss(parts("truncated", "none"), "ratio", False, cause="cap_is_passed", words="are above 2, up to"),
+    "no cap, often passed": Loss(
+        parts("truncated", "none"), "ratio", False, spread=0.5, cause="cap_is_passed", words="are above 2, up to"
+    ),
+    "no cap, by response": Loss(
+        parts("truncated", "none"), "ratio", False, by_response=True, cause="cap_is_passed", words="are above 2, up to"
+    ),
+    "a higher cap": Loss(
+        parts("truncated", "none"), "3.0", False, spread=0.5, cause="cap_is_passed", words="are above 2, up to 3"
+    ),
+    "no clip of the weight": Loss(
+        parts("upper_clipped", "none"), "ratio", False, cause="cap_is_passed", words="are above 1.2, up to"
     ),
     "another": Loss(parts("ratio", "none"), "root", False, cause="another_loss", words="gradient_weight is off"),
     "ratio twice": Loss(
@@ -172,6 +187,10 @@ CONTROLS = {
     "grpo, sequence mean": Loss(parts(), by_response=True),
     "grpo, sequence mean, stated": Loss(parts(aggregation="sequence_mean"), by_response=True),
     "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
+    "truncated, by response": Loss(parts("truncated", "none"), "2.0", False, spread=0.5, by_response=True),
+    "a cap that the weight has not": Loss(parts("ratio", "none"), "ratio", False, spread=0.5),
+    "a cap of staleness alone": Loss(parts("truncated_staleness", "none"), "staleness", False, spread=0.5, moved=0.3),
+    "clipped weight": Loss(parts("upper_clipped", "none"), "1.2", False, spread=0.5),
     "no weight, and none configured": Loss(parts("none", "one_side"), "none"),
     "no clip, and none configured": Loss(parts("ratio", "none"), clips=False),
     "a clip around the policy itself": Loss(parts("ratio", "incremental"), clips=False),
@@ -207,6 +226,7 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         of_group = reward.reshape(-1, 8)
         advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
         a, ratio = advantage[sequence], np.exp(at)
+        moved = loss.moved * rng.standard_normal(n) if loss.moved else np.zeros(n)
         product = np.exp(np.minimum(np.bincount(sequence, at), 0.0))[sequence]
         weight = {
             "ratio": ratio,
@@ -215,6 +235,7 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
             "root": ratio**0.5,
             "negated": -ratio,
             "product": product,
+            "staleness": np.minimum(ratio, CAP) * np.exp(moved),
         }.get(loss.weight)
         if weight is None:
             weight = np.minimum(ratio, float(loss.weight))
@@ -246,6 +267,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         )  # fmt: skip
         if loss.reference:
             step.tokens["logp_reference"] = np.minimum(current + away, -1e-3).astype(np.float32)
+        if loss.moved:
+            step.tokens["logp_gate"] = (current + moved).astype(np.float32)
         if loss.turns:
             step.tokens["turn"] = (2 * (position // loss.turns) + 1).astype(np.int16)
         step.sequences["reward"] = reward.astype(np.float32)
