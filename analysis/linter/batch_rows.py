@@ -22,7 +22,8 @@ from ratioscope.analysis.linter.verdict import ranges
 
 _FEWEST_ALONE, _FEWEST_STEPS, _NEARLY_ALL = 8, 3, 0.8
 """Prompts with one response each in a step, steps that have the same, and the share of these that each is in."""
-_ASKED = "coalesce(prompt_id, case when prompt is not null then hash(prompt)::hugeint end)"
+ASKED = "coalesce(prompt_id, case when prompt is not null then hash(prompt)::hugeint end)"
+"""SQL of the prompt that a response answers."""
 _SHORTEST = 20
 """Signs of a text that is no answer of a word, which many give."""
 _MOST_WITHIN, _OWN_TEXTS = 0.2, 0.5
@@ -111,7 +112,7 @@ def texts_of_an_earlier_step(evidence: LogEvidence) -> MarkReading | None:
     rows = evidence.frame(
         f"""
         with of as (
-            select step, seq_id, {_ASKED} as asked, hash(response) as text,
+            select step, seq_id, {ASKED} as asked, hash(response) as text,
                 coalesce(behavior_version_min, behavior_version_max) as version
             from sequence where length(response) >= {_SHORTEST} and dropped is null
         )
@@ -148,7 +149,7 @@ def one_text_for_all(evidence: LogEvidence) -> MarkReading | None:
         f"""
         select hash(response) as text, count(*) as n, min(step) as step, arg_min(seq_id, step) as seq_id,
             count(*) filter (step >= {int(late[0])}) as late, count(*) filter (step < {int(early)}) as early,
-            count(distinct {_ASKED}) as prompts
+            count(distinct {ASKED}) as prompts
         from sequence where length(response) >= {_SHORTEST} group by all order by late desc, text limit 1
         """
     )

@@ -1,14 +1,20 @@
 """What a batch is made of: prompts that ranks share, or steps in a row, and responses that were there before."""
 
+from typing import NamedTuple
+
 import pandas as pd
 
 from ratioscope.analysis.findings.cause import Family, cause
+from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.logged import GROUP, Need
 from ratioscope.analysis.findings.mark import MarkReading, mark
-from ratioscope.analysis.findings.numbers import percent
-from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.findings.numbers import number, percent
+from ratioscope.analysis.linter.batch_rows import ASKED
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of
 from ratioscope.analysis.linter.responses import rows_of_steps
 from ratioscope.analysis.linter.verdict import ranges
+from ratioscope.run_format.manifest import as_finite
+from ratioscope.run_format.schema import HELD_OUT
 
 _FEWEST_STEPS = 5
 _FEWEST_PROMPTS = 2
@@ -20,6 +26,12 @@ _FEW, _USUAL = 0.05, 0.5
 _VERSIONS: Need = ("behavior_version", "sequences.behavior_version_max")
 _FEWEST_ROWS, _SEVERAL, _MOST_AGAIN = 20, 8, 1 / 4
 """Tokens of a step, steps of a run, and the share of them that may be there again where that is not its schedule."""
+_FEWEST_AGAIN, _FEWEST_OF_A_STEP = 3, 4
+"""Batches that have the prompts of the first ones in their order, and prompts of a batch."""
+_MOST_SEEN = 0.8
+"""Share of the stated prompts above which the data may have been at their end."""
+_TIMES_USUAL, _LEAST_PAUSE = 5, 60.0
+"""Times the usual time between steps, and seconds."""
 
 
 @mark(needs=(("sequences.rank",), ("sequences.prompt_id",), GROUP), limit=0.5)
@@ -144,6 +156,123 @@ def _as_sampled(evidence: LogEvidence) -> pd.DataFrame:
     )
 
 
+class _Beginning(NamedTuple):
+    """Where batches have the prompts of the first ones, one by one."""
+
+    first: pd.DataFrame
+    """One row a step of the first ones: step, seq_id (the first)."""
+    again: pd.DataFrame
+    """The same of those that have their prompts."""
+    n_before: int | None
+    """Prompts of all steps before; None: some steps are not logged."""
+    regular: bool
+    """Whether the same prompts come once more at the same distance, to the end or for as many steps."""
+    followed: bool
+    """Whether batches follow of prompts that no step had, so many that they would be there again by a schedule."""
+
+
+def _beginning(evidence: LogEvidence) -> _Beginning | None:
+    """The first place from which on prompts are those of the first batches, and the responses are not; None: nowhere.
+
+    They came once before; a batch that serves several updates in a row is one.
+    """
+
+    def made() -> _Beginning | None:
+        steps = evidence.frame(
+            f"""
+            with asked as (
+                select step, {ASKED} as prompt, min(seq_id) as seq_id,
+                    sum(hash(response, n_tokens, case when response is null and n_tokens is null then reward end))
+                        as path
+                from sequence where dropped is distinct from '{HELD_OUT}' group by all
+            ),
+            placed as (select *, min(step) over (partition by prompt) = step as is_new from asked)
+            select step, min(seq_id) as seq_id, count(prompt) as n, count(*) - count(prompt) as unknown,
+                sum(hash(prompt)) as prompts, sum(hash(prompt, path)) as responses, count(*) filter (is_new) as n_new
+            from placed group by step order by step
+            """
+        )
+        if len(steps) < 2 * _FEWEST_AGAIN or steps["unknown"].any():
+            return None
+        batch = (steps["prompts"] != steps["prompts"].shift()).cumsum() - 1
+        batches = steps.groupby(batch).first()
+        prompts = batches["prompts"].tolist()
+        since = next((at for at in range(_FEWEST_AGAIN, len(prompts)) if prompts[at] == prompts[0]), len(prompts))
+        length = min(since, len(prompts) - since)
+        before, again = batches[:since], batches[since : since + length]
+        if length < _FEWEST_AGAIN or prompts[:length] != prompts[since : since + length]:
+            return None
+        each_once = (before["n_new"] == before["n"]).all() and (before["n"] >= _FEWEST_OF_A_STEP).all()
+        alike = float((before["responses"][:length].to_numpy() == again["responses"].to_numpy()).mean())
+        next_ones = prompts[2 * since :]
+        by_schedule = next_ones[:1] != prompts[:1] and _come_again(next_ones, since)
+        if not each_once or alike > _FEW or by_schedule:
+            return None
+        later = batches[since + length :]
+        of_before = steps["step"][batch < since]
+        return _Beginning(
+            steps[batch < length], steps[(batch >= since) & (batch < since + length)],
+            int(before["n"].sum()) if (of_before.diff().dropna() == 1).all() else None,
+            _come_again(prompts[since:], since),
+            len(later) >= since + _FEWEST_AGAIN and bool((later["n_new"] == later["n"])[:_FEWEST_AGAIN].all()),
+        )  # fmt: skip
+
+    return evidence.once("where prompts are those of the first batches", made)
+
+
+def _come_again(prompts: list[float], distance: int) -> bool:
+    """Whether the first batches come again at this distance, as far as the list goes."""
+    both = min(distance, len(prompts) - distance)
+    return both >= _FEWEST_AGAIN and prompts[:both] == prompts[distance : distance + both]
+
+
+def _stated_beyond(evidence: LogEvidence, found: _Beginning) -> float:
+    """How many prompts the manifest states, where clearly more than came before; else 0."""
+    stated = as_finite(evidence.run.manifest.task.get("prompts")) or 0.0
+    return stated if found.n_before is not None and found.n_before <= _MOST_SEEN * stated else 0.0
+
+
+def _pause_before(evidence: LogEvidence, step: int) -> str:
+    """The pause before a step, a clause of its own, where it is the longest and many times the usual time; else ""."""
+    ends = evidence.steps.drop_duplicates("step").set_index("step")["wall_time"]
+    between = pd.to_datetime(ends, utc=True).diff().dt.total_seconds()  # it may not be logged
+    usual = float(between.drop(step, errors="ignore").median())
+    took = float(between.get(step, 0.0))
+    pause = took - usual
+    if not took > _TIMES_USUAL * usual or took < between.max() or pause < _LEAST_PAUSE:
+        return ""
+    words = f"{number(pause / 3600, digits=2)} hours" if pause >= 3600 else f"{number(pause / 60, digits=2)} minutes"
+    return f"; a pause of {words} is before them"
+
+
+@mark(needs=(("sequences.prompt_id", "sequences.prompt"),), limit=0.0)
+def prompts_begin_anew(evidence: LogEvidence) -> MarkReading | None:
+    """Batches have the prompts of the first ones, one by one, with new responses; how many steps.
+
+    Where they come a third time at the same distance these are epochs without shuffling, unless more are stated.
+    """
+    found = _beginning(evidence)
+    if found is None or (found.regular and not _stated_beyond(evidence, found)):
+        return MarkReading(0.0, "")
+    steps = tuple(map(int, found.again["step"]))
+    return MarkReading(
+        len(steps), f"steps {ranges(steps)} have the prompts of steps {ranges(map(int, found.first['step']))}, in order"
+        f"{_pause_before(evidence, steps[0])}", steps, ("prompt_id",), first_of(found.again),
+    )  # fmt: skip
+
+
+@mark(needs=(("sequences.prompt_id", "sequences.prompt"),), limit=0.0)
+def prompts_were_left(evidence: LogEvidence) -> MarkReading | None:
+    """Prompts were left when those of the first batches came again: the manifest states more, or new ones follow; 1
+    where it is so."""
+    found = _beginning(evidence)
+    if found is None:
+        return MarkReading(0.0, "")
+    if stated := _stated_beyond(evidence, found):
+        return MarkReading(1.0, f"the manifest states {stated:,.0f} prompts, and {found.n_before:,} came before that")
+    return MarkReading(float(found.followed), "behind them follow prompts that no step had before")
+
+
 cause(
     "loader_not_sharded", Family.SELECTION, "Every rank reads the same prompts",
     requires=(ranks_share_prompts,),
@@ -162,4 +291,17 @@ cause(
     do="Let each step take new prompts from the loader: look for a sampler that repeats batches, or a step that does "
     "not advance it.",
     reports=("TRL #4531", "TRL #4271"), columns=("prompt_id",),
+)  # fmt: skip
+cause(
+    "data_begin_anew", Family.SELECTION, "The data begin anew before their end",
+    requires=(prompts_begin_anew, prompts_were_left),
+    do="Keep the place of the loader, or of the queue, in the checkpoint, and restore it when the run is resumed.",
+    reports=("TRL #5911",), columns=("prompt_id",),
+)  # fmt: skip
+cause(
+    "data_come_again", Family.SELECTION,
+    "A restart lost its place, or data come again by design, as in unshuffled epochs",
+    requires=(prompts_begin_anew,), refutes=(prompts_were_left,),
+    do="State task.prompts in the manifest to tell which. Restore the loader's place at a restart; shuffle each epoch.",
+    severity=Severity.NOTICE, reports=("TRL #5911",), columns=("prompt_id",),
 )  # fmt: skip

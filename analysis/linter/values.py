@@ -53,6 +53,8 @@ LEAST_CLAMPED_SHARE, LARGEST_CLAMPED_SHARE, LEAST_SPREAD = 2e-3, 1e-2, 0.1
 _MOSTLY_BELOW = 0.5
 """Share of the tokens at the bound that another column finds as unlikely."""
 _NEARLY_ALL_EQUAL = 0.99
+_FEWEST_BEHIND, _FEWEST_IDS, _BESIDE = 500, 10, 4
+"""Tokens behind a place, and ids that they have: fewer may be certain; and positions in front of it that are not."""
 _SINGLE = "single tokens"
 _ONE_LEFT = {
     True: " The manifest states top-k or top-p; where they keep one token it is certain.",
@@ -175,7 +177,10 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
             )
         )
     known = {column for remark in remarks for column in remark.columns}
-    placeholders = (_placeholder(evidence, column) for column in LOG_PROBS if column not in known)
+    placeholders = (
+        _placeholder(evidence, column) or _zero_behind_a_place(evidence, column)
+        for column in LOG_PROBS if column not in known
+    )  # fmt: skip
     remarks += filter(None, (*placeholders, _no_advantage(evidence)))
     return remarks or passed("No log-probability is exactly 0 where another column says otherwise.")
 
@@ -237,6 +242,88 @@ def _placeholder(evidence: LogEvidence, column: str) -> Finding | None:
         (column,),
         tuple(Example(int(step), int(seq)) for step, seq in found[["step", "seq_id"]].head(EXAMPLES).to_numpy()),
     )
+
+
+def _zero_behind_a_place(evidence: LogEvidence, column: str) -> Finding | None:
+    """All tokens from a turn, or a position, on have log-probability 0, and those before it do not, where nothing else
+    is logged of them: a model is not certain of many tokens that differ from response to response."""
+    if evidence.rounding or _is_greedy(evidence) or not evidence.log.has(column, "token_id"):
+        return None
+    if not (evidence.by_step[f"max_{column}"] >= 0).any():
+        return None
+    beside = ", ".join(name for name in (*LOG_PROBS, "entropy") if name != column)
+    for unit in ("turn", "position"):
+        if not evidence.log.has(unit):
+            continue
+        of = evidence.frame(
+            f"select {unit} as place, count({column}) as n, count(*) filter ({column} = 0) as zeros, "
+            f"count(*) filter ({column} > {SURE}) as sure, count(coalesce({beside})) as others "
+            f"from examined where {unit} is not null group by {unit} having count({column}) > 0 order by {unit}"
+        )
+        varies = (of["zeros"] < of["n"]).to_numpy()
+        if not varies.any() or varies[-1]:
+            continue
+        begins = int(varies.nonzero()[0][-1]) + 1
+        before, behind = of.iloc[:begins], of.iloc[begins:]
+        near = before.tail(1 if unit == "turn" else _BESIDE)[["n", "zeros"]].sum()
+        certain = before["zeros"].sum() > MOSTLY_CERTAIN * before["sure"].sum()
+        if certain or near["n"] < FEWEST_ROWS or near["zeros"] > MOSTLY_CERTAIN * near["n"]:
+            continue
+        place, count = int(behind["place"].iloc[0]), int(behind["n"].sum())
+        there = f"{unit} >= {place} and {column} is not null"
+        if behind["others"].sum() or count < _FEWEST_BEHIND or not _differ(evidence, there, unit):
+            continue
+        of_step = evidence.frame(f"select step, count(*) as n from examined where {there} group by step order by step")
+        return Finding(
+            f"{column} is exactly 0 (probability 1) in all {count:,} tokens from {unit} {place} on. "
+            "Unless these were drawn greedily, 0 stands there for values that are missing.",
+            _severity(evidence, count),
+            "Leave empty what the sampler did not return, and ask for its log-probabilities in every request: 0 reads "
+            "as certainty.",
+            (estimated("tokens", count), estimated(f"first {unit}", place)),
+            steps_with(of_step.set_index("step")["n"]),
+            (column,),
+            evidence.rows_where(there),
+        )
+    return None
+
+
+def _differ(evidence: LogEvidence, there: str, unit: str) -> bool:
+    """Whether tokens differ from response to response at one place, and from place to place: nobody put them there.
+
+    A template has the same in all responses; what is put there from the prompt, in all of its group.
+    """
+    offset = "position - min(position) over (partition by step, seq_id, turn)" if unit == "turn" else "position"
+    behind = f"""
+        with behind as (
+            select step, seq_id, group_id, token_id, {unit} as place, {offset} as offset_there from examined
+            where {there} and hash(step, coalesce(group_id, seq_id)) % {evidence.sampled} = 0
+        )"""
+    known = evidence.frame(
+        f"{behind} select count(distinct token_id) as ids, count(distinct (step, seq_id)) as responses from behind"
+    ).iloc[0]
+    if known["ids"] < _FEWEST_IDS or known["responses"] < FEWEST_ROWS:
+        return False
+    for key in ("step, group_id, place, offset_there", "place, offset_there"):
+        found = evidence.frame(
+            f"""{behind},
+            of_id as (select {key}, count(*) as n from behind where token_id is not null group by {key}, token_id),
+            of_place as (select sum(n) as n, max(n) as most from of_id group by {key} having sum(n) > 1)
+            select sum(n)::double as n, sum(most)::double as most from of_place
+            """
+        ).iloc[0]
+        if found["n"] >= FEWEST_ROWS:  # groups of one response say nothing
+            return bool(found["most"] <= _ONE_TOKEN * found["n"])
+    return False
+
+
+def _is_greedy(evidence: LogEvidence) -> bool:
+    """Whether the manifest, or the row of a response, has temperature 0."""
+    if evidence.run.manifest.sampler.get("temperature") == 0:
+        return True
+    if not evidence.log.has("sequences.temperature"):
+        return False
+    return bool(evidence.frame("select count(*) filter (temperature = 0) as n from sequence")["n"].iloc[0])
 
 
 def _no_advantage(evidence: LogEvidence) -> Finding | None:

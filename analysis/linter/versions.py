@@ -1,13 +1,17 @@
-"""The version that sampled each token: newer than its policy, off by one, going back, at the wrong token, missing."""
+"""The version that sampled each token: newer than its policy, off by one, going back, at the wrong token, missing; and
+of responses that have several although the manifest rules it out."""
 
 from math import sqrt
 
 import pandas as pd
 
+from ratioscope.analysis.findings.cause import Family, cause
 from ratioscope.analysis.findings.finding import Finding, Severity, estimated, passed
+from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import AGE, check
-from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
+from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.fate import FEWEST_OF_EITHER
 
 # Tokens that one version of the weights produced agree to this share when two columns mean the same version.
 EQUAL_SHARE = 0.99
@@ -240,3 +244,70 @@ _FARTHER = 2.0
 _FEW_UNLABELLED, _MANY_UNLABELLED = 0.001, 0.05
 # Schedules that mix versions may sample an older one next.
 _BACK_BY = {"policy_version": 0.0, "behavior_version": 2.0}
+
+
+@mark(needs=(("behavior_version", "sequences.behavior_version_max"),), limit=0.05)
+def several_versions_unasked(evidence: LogEvidence) -> MarkReading | None:
+    """The manifest says that no response goes on under other weights, and some have several versions inside of a turn;
+    share of the responses.
+
+    Weights that are sent while the sampler writes change versions, too: where the manifest says so, nothing is wrong.
+    """
+    schedule = evidence.run.manifest.schedule
+    if schedule.get("partial_rollout") is not False or any(
+        stated and "flight" in key for key, stated in schedule.items()
+    ):
+        return MarkReading(0.0, "")
+    by_token = evidence.log.has("behavior_version")
+    rows = evidence.frame(_OF_TOKENS if by_token else _OF_RESPONSES)
+    n, several = (int(rows[name].sum()) for name in ("n", "several"))
+    if n < FEWEST_OF_EITHER:
+        return None
+    # Labels that are one token off give the end of a response the version of its neighbour.
+    if several < _FEWEST_SEVERAL or rows["clear"].sum() < _MOST_CLEAR * several:
+        return MarkReading(0.0, "")
+    found = rows[rows["several"] > 0]
+    return MarkReading(
+        several / n, f"{percent(several / n)} of them have tokens of several versions", tuple(map(int, found["step"])),
+        ("behavior_version" if by_token else "behavior_version_max",), first_of(found),
+    )  # fmt: skip
+
+
+_FEWEST_SEVERAL, _MOST_CLEAR = 20, 0.5
+"""Responses with several versions, and the share of them that must have two tokens of each."""
+_OF_TOKENS = """
+with one_turn as (select step, seq_id from sequence group by step, seq_id having max(coalesce(n_turns, 1)) = 1),
+of as (
+    select step, seq_id, turn, behavior_version, count(*) as n from token where behavior_version is not null
+    group by step, seq_id, turn, behavior_version
+),
+of_turn as (
+    select step, seq_id, turn, count(*) > 1 as several, count(*) > 1 and min(n) > 1 as clear from of
+    group by step, seq_id, turn
+),
+response as (
+    select step, seq_id, bool_or(several) as several, bool_or(clear) as clear from of_turn
+    group by step, seq_id having count(turn) > 0 or (step, seq_id) in (select (step, seq_id) from one_turn)
+)
+select step, count(*) as n, count(*) filter (several) as several, count(*) filter (clear) as clear,
+    min(seq_id) filter (several) as seq_id
+from response group by step order by step
+"""
+_OF_RESPONSES = """
+select step, count(*) as n, count(*) filter (behavior_version_min < behavior_version_max) as several,
+    count(*) filter (behavior_version_min < behavior_version_max) as clear,
+    min(seq_id) filter (behavior_version_min < behavior_version_max) as seq_id
+from sequence
+where behavior_version_min is not null and behavior_version_max is not null and coalesce(n_turns, 1) = 1
+group by step order by step
+"""
+"""Whether a version changes inside of a turn is not known of responses of several turns whose tokens have none."""
+
+cause(
+    "resumed_unasked", Family.SELECTION,
+    "Responses go on under other weights although schedule.partial_rollout is false",
+    requires=(several_versions_unasked,),
+    do="Let responses end, or drop those that are aborted, before weights are sent; if they may go on, state "
+    "partial_rollout true.",
+    reports=("slime #2092",),
+)  # fmt: skip

@@ -1,17 +1,22 @@
 """Batches, or prompts, that are taken again are named; those of several updates, or of several epochs, are not."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from ratioscope import RunRecorder
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.linter import Finding
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
+from tests.analysis.linter.test_batch_rows import table
 from tests.cases.world import Columns, Shape, simulate, write
-from tests.making.runs import plain_step, write_run
+from tests.making.loops import in_one_loop
+from tests.making.runs import Step, plain_step, write_run
 
 RESPONSES, LENGTH, GROUP = 16, 10, 4
 N = RESPONSES * LENGTH
@@ -97,3 +102,100 @@ def test_prompts_of_a_schedule_that_uses_or_visits_them_again_are_not_named(tmp_
     assert in_a_row(tmp_path / "anywhere", 3, shuffled=True) == []
     assert in_a_row(tmp_path / "epochs", 1, prompts=32) == []
     assert in_a_row(tmp_path / "hardly ever new", 12) == []
+
+
+BEGUN = {"data_begin_anew": Severity.WARNING, "data_come_again": Severity.NOTICE}
+PERIOD = list(range(10))
+
+
+class Order(NamedTuple):
+    """Batches of prompts by step, and what is said of them."""
+
+    batches: Sequence[int]
+    cause: str = ""
+    words: str = ""
+    prompts: int | None = None
+    """How many the manifest states."""
+    each: int = 8
+    """Prompts of a batch."""
+    same_answers: bool = False
+    """Whether a batch has the same responses each time."""
+    pause: float | None = 0.0
+    """Hours before step 10; None: no time is logged."""
+    logged_every: int = 1
+
+
+ORDERS = {
+    "begun anew, of more": Order(
+        [*PERIOD, *PERIOD], "data_begin_anew", "steps 10–19 have the prompts of steps 0–9, in order.", 2000
+    ),
+    "behind a pause": Order(
+        [*PERIOD, *PERIOD], "data_begin_anew", "in order; a pause of 2 hours is before them.", 2000, pause=2.0
+    ),
+    "without a clock": Order([*PERIOD, *PERIOD], "data_begin_anew", "of steps 0–9, in order.", 2000, pause=None),
+    "of as many": Order([*PERIOD, *PERIOD], "data_come_again", "steps 10–19 have the prompts of steps 0–9", 80),
+    "of nearly as many": Order([*PERIOD, *PERIOD], "data_come_again", "as in unshuffled epochs", 84),
+    "of unknown number": Order([*PERIOD, *PERIOD], "data_come_again", "A restart lost its place"),
+    "the first few": Order([*PERIOD, 0, 1, 2], "data_come_again", "steps 10–12 have the prompts of steps 0–2"),
+    "new ones follow": Order([*range(5), *range(13)], "data_begin_anew", "steps 5–9 have the prompts of steps 0–4"),
+    "each serves two updates": Order(
+        [batch for batch in [*range(5), *range(5)] for _ in range(2)], "data_begin_anew",
+        "steps 10–19 have the prompts of steps 0–9", 2000,
+    ),
+    "again and again, of more": Order(4 * PERIOD[:4], "data_begin_anew", "steps 4–7 have the prompts of steps 0", 500),
+    "every second step is logged": Order([*PERIOD, *PERIOD], "data_come_again", prompts=2000, logged_every=2),
+    "two alone": Order([*PERIOD, 0, 1]),
+    "another one between": Order([*PERIOD, 0, 1, 11, 3, 4, 5]),
+    "in another order": Order([*PERIOD, 1, 0, 2, 4, 3, 5, 6, 8, 7, 9]),
+    "three epochs": Order(3 * PERIOD),
+    "few prompts": Order(10 * [0, 1]),
+    "one batch": Order(20 * [0]),
+    "one prompt a step": Order([*PERIOD, *PERIOD], prompts=2000, each=1),
+    "came before": Order([0, 1, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4], prompts=2000),
+    "learned from twice": Order([*PERIOD, *PERIOD], prompts=2000, same_answers=True),
+    "blocks that come twice": Order([*range(4), *range(4), *range(4, 8), *range(4, 8)], prompts=2000),
+    "all new": Order(range(20), prompts=2000),
+}  # fmt: skip
+
+
+@in_one_loop("order", ORDERS)
+def test_prompts_that_begin_anew(tmp_path: Path, order: Order) -> None:
+    run = open_run(ordered(tmp_path / str(len([*tmp_path.iterdir()])), order))
+    found = {each.of_cause: each for each in asked(run, "selection")}
+    assert {*found} & {*BEGUN} == {order.cause} - {""}, found
+    if order.cause:
+        said = found[order.cause]
+        assert order.words in said.sentence and said.severity is BEGUN[order.cause], said.sentence
+        assert ("pause" in said.sentence) == bool(order.pause)
+
+
+def test_one_prompt_that_is_not_logged_says_nothing(tmp_path: Path) -> None:
+    run = open_run(ordered(tmp_path / "run", ORDERS["begun anew, of more"], unknown=3))
+    assert not {each.of_cause for each in asked(run, "selection")} & {*BEGUN}
+
+
+def ordered(folder: Path, order: Order, unknown: int = -1) -> Path:
+    """A run of responses alone whose steps have these batches.
+
+    Args:
+        unknown: the step in which one prompt is not logged.
+    """
+    rows = table(steps=len(order.batches), groups=order.each, responses=4)
+    start, steps = datetime(2026, 1, 5, tzinfo=UTC), []
+    for number, (_, of) in enumerate(rows.groupby("step")):
+        batch = order.batches[number]
+        answer = 10**6 * (batch if order.same_answers else number) + of["seq_id"].to_numpy()
+        prompt: list[Any] = (order.each * batch + of["group_id"]).tolist()
+        if number == unknown:
+            prompt[-4:] = [None] * 4
+        ended = start + timedelta(minutes=6 * number, hours=(order.pause or 0.0) * (number >= 10))
+        columns: Columns = {name: of[name].to_numpy() for name in ("seq_id", "group_id", "reward")}
+        columns |= {"prompt_id": prompt, "response": [f"the answer to this is {each}" for each in answer.tolist()]}
+        steps.append(
+            Step(number * order.logged_every, {}, columns, {"wall_time": None if order.pause is None else ended})
+        )
+    task = {} if order.prompts is None else {"prompts": order.prompts}
+    with RunRecorder(folder, flush_seconds=float("inf"), task=task) as recorder:
+        for step in steps:
+            recorder.record_step(step.number, sequences=step.sequences, scalars=step.scalars)
+    return folder

@@ -1,7 +1,9 @@
-"""Labels of versions that are one token off: of the whole column, or of the place where the policy changes."""
+"""Labels of versions that are one token off: of the whole column, or of the place where the policy changes; and
+responses of several versions where the manifest rules them out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
+from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, write_run
 
 N, LENGTH = 48, 24
@@ -83,3 +86,71 @@ def test_versions_that_count_something_else_are_told_from_those_ahead(
     (found,) = (each for each in asked(open_run(write_run(tmp_path / "run", steps)), "versions") if each.severity)
     assert "newer than the policy" in found.sentence
     assert ("Versions rise by 4 an update: they count something else." in found.sentence) is rises
+
+
+class Schedule(NamedTuple):
+    """What the manifest says of the schedule, and which responses go on under the next version."""
+
+    stated: Mapping[str, Any]
+    said: bool = False
+    resumed: float = 0.5
+    """Share of the responses."""
+    edge: int = 12
+    """Position from which on they do."""
+    turn: int = 0
+    """Tokens of a turn; 0: turns are not logged."""
+    n_turns: int | None = None
+    by_token: bool = True
+    bounds: tuple[bool, bool] = (True, True)
+    """Whether the oldest and the newest version of a response are logged."""
+    responses: int = N
+
+
+OFF: dict[str, Any] = {"kind": "async", "partial_rollout": False}
+SCHEDULES = {
+    "off": Schedule(OFF, True),
+    "off, by response": Schedule(OFF, True, by_token=False),
+    "off, inside of turns": Schedule(OFF, True, turn=8, n_turns=3),
+    "off, by turn": Schedule(OFF, turn=12, n_turns=2),
+    "off, in turns that are not logged": Schedule(OFF, n_turns=2),
+    "off, in turns, by response": Schedule(OFF, by_token=False, n_turns=2),
+    "off, the oldest is not logged": Schedule(OFF, by_token=False, bounds=(False, True)),
+    "off, no version is logged": Schedule(OFF, by_token=False, bounds=(False, False)),
+    "off, few": Schedule(OFF, resumed=0.03),
+    "off, of few responses": Schedule(OFF, responses=4),
+    "off, the last token alone": Schedule(OFF, edge=LENGTH - 1),
+    "off, and nobody does": Schedule(OFF, resumed=0.0),
+    "off, weights are sent meanwhile": Schedule(OFF | {"in_flight_weight_updates": True}),
+    "on": Schedule(OFF | {"partial_rollout": True}),
+    "null": Schedule(OFF | {"partial_rollout": None}),
+    "not stated": Schedule({"kind": "async"}),
+}
+
+
+def scheduled(schedule: Schedule) -> Iterator[Step]:
+    rng, n = np.random.default_rng(3), schedule.responses
+    for number in range(2, 10):
+        sequence, position = np.repeat(np.arange(n), LENGTH), np.tile(np.arange(LENGTH), n)
+        goes_on = rng.random(n) < schedule.resumed
+        version = (number - 2 + (goes_on[sequence] & (position >= schedule.edge))).astype(np.int32)
+        values = -rng.exponential(1.0, len(sequence)) - 0.1
+        turn = (position // schedule.turn).astype(np.int16) if schedule.turn else None
+        step = plain_step(values, values, number=number, sequence=sequence, group=sequence // 4).with_tokens(
+            logp_current=None, turn=turn, behavior_version=version if schedule.by_token else None
+        )
+        bounds = zip(("min", "max"), schedule.bounds, (number - 2 + 0 * goes_on, number - 2 + goes_on), strict=True)
+        columns = {f"behavior_version_{name}": of.astype(np.int32) for name, there, of in bounds if there}
+        if schedule.n_turns is not None:
+            columns["n_turns"] = np.full(n, schedule.n_turns, np.int32)
+        yield step.with_sequences(**columns)
+
+
+@in_one_loop("schedule", SCHEDULES)
+def test_who_goes_on_under_other_weights_unasked(tmp_path: Path, schedule: Schedule) -> None:
+    folder = tmp_path / str(len([*tmp_path.iterdir()]))
+    run = open_run(write_run(folder, scheduled(schedule), schedule=schedule.stated))
+    found = [each for each in asked(run, "selection") if each.of_cause == "resumed_unasked"]
+    assert len(found) == schedule.said
+    for each in found:
+        assert each.is_problem and "schedule.partial_rollout is false" in each.sentence
+        assert "% of them have tokens of several versions" in each.sentence
