@@ -28,6 +28,7 @@ REPOSITORIES = {
     "transformers": "huggingface/transformers", "trlx": "CarperAI/trlx", "vLLM": "vllm-project/vllm",
     "ChatLearn": "alibaba/ChatLearn", "dynamo": "ai-dynamo/dynamo", "torchtitan": "pytorch/torchtitan",
     "flash-linear-attention": "fla-org/flash-linear-attention", "PufferLib": "PufferAI/PufferLib",
+    "FastChat": "lm-sys/FastChat", "PipelineRL": "ServiceNow/PipelineRL",
     "RL2": "ChenmienTan/RL2", "verl": "volcengine/verl", "Agent-R1": "AgentR1/Agent-R1",
     "R1-V": "StarsfieldAI/R1-V", "RL-Kernel": "RL-Align/RL-Kernel", "unsloth-zoo": "unslothai/unsloth-zoo",
     "verifiers": "PrimeIntellect-ai/verifiers",
