@@ -87,8 +87,8 @@ def environment_is_forgotten(evidence: RunEvidence) -> Finding | None:
             Number(f"Reward of {name}, last {n} steps", change.after),
         ),
         why=f"{others}{asked}",
-        do=f"Score early responses of {name} again: they should earn what they did. Then give it more of the prompts, "
-        "or raise the KL penalty.",
+        do=f"Score early responses of {name} again: if they earn less now, look at its scorer. Else give it more of "
+        "the prompts, or raise the KL penalty.",
         source="chosen here",
     )
 
