@@ -126,7 +126,7 @@ def _terms(found: Standing) -> str:
     first, either = f"the {best_word(found.metric).lower()}", Rank.UNDECIDED in used
     told = [f"tied: within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
     told += [f"{worse_word(found.metric)}: behind {'it' if told else first}"] * (either or Rank.WORSE in used)
-    told += ["undecided: neither is shown"] if either else []
+    told += ["undecided: neither"] if either else []
     return f"{capital('; '.join(told))} ({_basis(found)})."
 
 
@@ -212,7 +212,7 @@ def _collapsed(found: Standing) -> str:
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     named, called = short_names(found.settings), rank_words(found)
     if all(called.get(found.settings.index(each.setting), "").endswith(_COLLAPSED) for each in found.fallen):
-        return f"Collapsed: for good at least {lost} below its own best."
+        return f"Collapsed: lost {lost}+ of its best for good."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
         sentence = f"Collapsed ({lost}+ below its own best): {some(told, '; ', most)}."

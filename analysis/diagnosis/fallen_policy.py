@@ -47,7 +47,7 @@ def smallest_ratio_fell(evidence: RunEvidence) -> MarkReading | None:
     lost = log(around.before.min() / around.during.min()) if around.during.min() < _SMALLEST else 0.0
     before, low = (number(float(part.min()), digits=2) for part in (around.before, around.during))
     until = step_of(around.during.idxmin())
-    clause = f"smallest ratio {before} → {low} by step {until}, on tokens the policy hardly samples"
+    clause = f"smallest ratio {before} → {low} by step {until}, on tokens now hardly sampled"
     steps = tuple(int(step) for step in around.during.index[around.during < around.before.min()])
     return MarkReading(lost, clause, steps, ("logp_current",))
 

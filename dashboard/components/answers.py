@@ -27,11 +27,13 @@ def answers(subject: PageSubject, verdict: Verdict, tried: Callable[[], None]) -
         tried: draws what siblings show of the remedy, below it.
     """
     pages, tokens = session().pages, subject.log.has_tokens
+    links = [link_of(answer, subject.opened.run_id, has_tokens=tokens) for answer in verdict.answers]
     # How sure is said of the reason; below what to change stands what others have tried of it.
-    for answer in sorted(verdict.answers, key=lambda each: each.question == CHANGE):
+    for answer, link in sorted(zip(verdict.answers, links, strict=True), key=lambda each: each[0].question == CHANGE):
         first = answer is verdict.answers[0]  # what happened, whichever steps are chosen
         asked = "" if first else _IN_SHORT.get(answer.question, answer.question)
-        link = link_of(answer, subject.opened.run_id, has_tokens=tokens)
+        if first and link is not None and link.page in {each.page for each in links[1:] if each is not None}:
+            link = None
         if link is not None and link.page == "clipping" and (rule := tried_rule(subject.opened.run_id)):
             link = replace(link, query=link.query | {QUERY: str(rule)})
         with st.container(gap=None, key="happened" if first else None):

@@ -31,7 +31,7 @@ INTERVAL = "95% interval"
 _GAP = np.full(1, np.nan, np.float32)
 
 
-def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "update k") -> go.Figure:
+def figure(mode: Mode, *, height: int = 300, y_title: str = "", x_title: str = "step") -> go.Figure:
     """An empty figure in the house style."""
     return go.Figure(layout=_layout(mode, height, y_title, x_title))
 

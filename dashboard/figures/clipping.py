@@ -227,7 +227,7 @@ def _house(dark: bool, height: int, x_title: str, y_title: str) -> TracePart:
     return layout
 
 
-def _layout(mode: Mode, height: int, x_title: str = "update k", y_title: str = "") -> TracePart:
+def _layout(mode: Mode, height: int, x_title: str = "step", y_title: str = "") -> TracePart:
     """The house style, to be changed."""
     return deepcopy(_house(mode is theme.DARK, height, x_title, y_title))
 

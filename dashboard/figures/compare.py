@@ -70,7 +70,7 @@ def lines(
 def axis_scale(by: Axis, last: float) -> AxisScale:
     """The axis for runs that end at `last`; time in a unit that fits its length."""
     if by == "step":
-        return AxisScale("update k")
+        return AxisScale("step")
     if by == "tokens":
         return AxisScale("tokens trained on")
     unit, name = next((unit, name) for least, unit, name in _CLOCK if not last < least)

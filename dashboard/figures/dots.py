@@ -137,10 +137,10 @@ def _marks(
     told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
     best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
     if any(np.isfinite(bar.low) for bar in bars.values()):
-        told.append("━ 95% of the difference to the best" if best else "━ 95%")
+        told.append("━ 95% vs best" if best else "━ 95%")
     told += [f"┆ {best}", f"┊ {margin_words(metric)} behind"] if best else []
-    told += ["◀ below the axis"] * any(row.value < axis.low for row in rows)
-    told += ["▶ above the axis"] * any(row.value > axis.high for row in rows)
+    told += ["◀ below axis"] * any(row.value < axis.low for row in rows)
+    told += ["▶ above axis"] * any(row.value > axis.high for row in rows)
     return "&nbsp;&nbsp; ".join(told)
 
 

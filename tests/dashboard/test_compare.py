@@ -396,14 +396,14 @@ def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
              if "bdata" in trace["y"]}  # fmt: skip
     assert (marks["circle"], marks["diamond-open"]) == ([0], [1])
     key = figure["layout"]["annotations"][0]["text"].replace("&nbsp;", "")
-    assert key == "● mean ○ seed ◇ only seed ━ 95% of the difference to the best ┆ best ┊ 5 points behind"
+    assert key == "● mean ○ seed ◇ only seed ━ 95% vs best ┆ best ┊ 5 points behind"
 
 
 @pytest.mark.parametrize(
     ("metric", "flip", "symbol", "word"),
     [
-        ("eval_accuracy", False, "triangle-left", "◀ below the axis"),
-        ("s_k", True, "triangle-right", "▶ above the axis"),
+        ("eval_accuracy", False, "triangle-left", "◀ below axis"),
+        ("s_k", True, "triangle-right", "▶ above axis"),
     ],
 )
 def test_the_axis_tells_apart_those_that_may_be_the_best(metric: str, flip: bool, symbol: str, word: str) -> None:

@@ -76,7 +76,7 @@ def test_the_picture_says_at_its_marks_what_they_are(subject: Subject) -> None:
     low = accuracy.index[(accuracy < fall.limit) & (accuracy.index > fall.best_step)]
     shaded = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
     assert {step for step in accuracy.index if any(first < step < last for first, last in shaded)} == {*low}
-    assert figure.layout.xaxis.title.text == "update k (band: 95%; shaded: low accuracy)"
+    assert figure.layout.xaxis.title.text == "step (band: 95%; shaded: low accuracy)"
     assert "concerned" not in {trace.name for trace in figure.data}
     named = {str(note.text) for note in figure.layout.annotations}
     assert {f"before {fall.best:.1%}", f"low &lt; {fall.limit:.1%}"} <= named

@@ -53,7 +53,7 @@ def test_the_run_of_the_url_is_shown_and_its_step_range_by_every_chart_over_step
     assert at.selectbox(key="run-picker").value == "seed-1"
     assert query(at, "run") == ["seed-1"]
     assert "steps 3 to 7" in sentences(at)
-    over_steps = [chart for chart in charts(at) if "update k" in str(chart["layout"]["xaxis"]["title"])]
+    over_steps = [chart for chart in charts(at) if "step" in str(chart["layout"]["xaxis"]["title"])]
     ranges = [chart["layout"]["xaxis"].get("range") for chart in over_steps if chart["layout"]["height"] > 150]
     assert ranges or page in ("tokens", "linter", "sql")
     assert all(shown == [2.5, 7.5] for shown in ranges)

@@ -33,7 +33,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     assert told.caveat == "Not known: the effect of seeds (one each; run at least 3)."
     assert rank_words(found) == {0: "best", 1: "undecided", 2: "worse", 3: "worse", 4: "worse"}
     assert not found.by_seeds and told.basis == "95% by 400 evaluation prompts, not seeds"
-    terms = "Tied: within 5 points of the best; worse: behind it; undecided: neither is shown"
+    terms = "Tied: within 5 points of the best; worse: behind it; undecided: neither"
     assert told.terms == f"{terms} ({told.basis})."
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]

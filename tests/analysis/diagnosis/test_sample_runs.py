@@ -173,11 +173,11 @@ MECHANISMS = {
     "sync_interval20-red_weight-seed0": ("old_data_without_bound", "(smallest ratio "),
     "sync_interval20-reinforce-lr0.0003-seed0": (
         "old_data_without_bound",
-        "(smallest ratio 1 → 5.1e-08 by step 13, on tokens the policy hardly samples)",
+        "(smallest ratio 1 → 5.1e-08 by step 13, on tokens now hardly sampled)",
     ),
     "sync_interval20-reinforce-seed0": (
         "old_data_without_bound",
-        "by step 35, on tokens the policy hardly samples). Also in the window: an update drift of 0.36",
+        "by step 35, on tokens now hardly sampled). Also in the window: an update drift of 0.36",
     ),
     "sync_interval20-reinforce-seed1": ("old_data_without_bound", "→ 7.9e-07 by step 34"),
     "sync_offset10-reinforce-seed0": ("old_data_without_bound", "(smallest ratio "),

@@ -220,7 +220,7 @@ def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Re
     assert sentences[2].startswith("Not known: the effect of seeds (one each")
     assert sentences[3] == (
         "Worse: behind the best (95% by 512 evaluation prompts and successive evaluations, not seeds). "
-        "Collapsed: for good at least 25% below its own best."
+        "Collapsed: lost 25%+ of its best for good."
     )
     assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
