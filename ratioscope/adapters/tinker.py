@@ -101,6 +101,9 @@ class _Step:
     data: list[Any] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     new: list[Any] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    scored: bool = True
+    """False while the calls are being made again, after the update: the step waits for that."""
     learning_rate: float | None = None
 
 
@@ -119,7 +122,6 @@ class TrainingRecorder:
         self._client, self._first, self._decode, self._manifest = client, first_step, decode, dict(manifest)
         self._about: dict[int, About] = {}
         self._step = _Step(first_step)
-        self._calls: list[Call] = []
         self._waiting: list[_Step] = []
         for name, noted in (("forward_backward", self._on_forward_backward), ("optim_step", self._on_optim_step)):
             setattr(client, name, self._around(getattr(client, name), noted))
@@ -155,7 +157,7 @@ class TrainingRecorder:
 
     # What the client's methods do in addition -----------------------------------------------------------------------
 
-    def _around(self, original: Callable[..., Any], noted: Callable[..., Sequence[Call]]) -> Callable[..., Any]:
+    def _around(self, original: Callable[..., Any], noted: Callable[..., _Step]) -> Callable[..., Any]:
         @functools.wraps(original)
         def method(*args: Any, **kwargs: Any) -> Any:
             if _INSIDE.get():
@@ -165,13 +167,17 @@ class TrainingRecorder:
                 result = original(*args, **kwargs)
             finally:
                 _INSIDE.reset(before)
-            due = self.recording.attempt(lambda: noted(result, *args, **kwargs)) or ()
-            self.recording.attempt(lambda: self._go_on([self._client.forward(*args, **kwargs) for args, kwargs in due]))
+            step = self.recording.attempt(lambda: noted(result, *args, **kwargs))
+            if step is not None and not step.scored:  # in the order of the calls, and not waited for here
+                self.recording.attempt(
+                    lambda: self._scored(step, [self._client.forward(*args, **kwargs) for args, kwargs in step.calls])
+                )
+            self.recording.attempt(lambda: self._drain(0.0))
             return result
 
         return method
 
-    def _around_awaited(self, original: Callable[..., Any], noted: Callable[..., Sequence[Call]]) -> Callable[..., Any]:
+    def _around_awaited(self, original: Callable[..., Any], noted: Callable[..., _Step]) -> Callable[..., Any]:
         @functools.wraps(original)
         async def method(*args: Any, **kwargs: Any) -> Any:
             if _INSIDE.get():
@@ -181,45 +187,44 @@ class TrainingRecorder:
                 result = await original(*args, **kwargs)
             finally:
                 _INSIDE.reset(before)
-            due = self.recording.attempt(lambda: noted(result, *args, **kwargs)) or ()
-            try:  # awaited, too: a call that blocks could wait for one that the loop makes, and which it holds up
-                passes = [await self._client.forward_async(*args, **kwargs) for args, kwargs in due]
-            except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
-                self.recording.stop(error)
-            else:
-                self.recording.attempt(lambda: self._go_on(passes))
+            step = self.recording.attempt(lambda: noted(result, *args, **kwargs))
+            if step is not None and not step.scored:
+                try:  # awaited, too: a call that blocks could wait for one that the loop makes, and which it holds up
+                    passes = [await self._client.forward_async(*args, **kwargs) for args, kwargs in step.calls]
+                except Exception as error:  # noqa: BLE001 - the training goes on, whatever fails here
+                    self.recording.stop(error)
+                else:
+                    self.recording.attempt(lambda: self._scored(step, passes))
+            self.recording.attempt(lambda: self._drain(0.0))
             return result
 
         return method
 
-    def _on_forward_backward(self, result: Any, data: Sequence[Any], *args: Any, **kwargs: Any) -> Sequence[Call]:
+    def _on_forward_backward(self, result: Any, data: Sequence[Any], *args: Any, **kwargs: Any) -> _Step:
         self._step.data += list(data)
         self._step.results.append(result)
-        self._calls.append(((list(data), *args), kwargs))
-        return ()
+        self._step.calls.append(((list(data), *args), kwargs))
+        return self._step
 
-    def _on_optim_step(self, result: Any, *args: Any, **kwargs: Any) -> Sequence[Call]:
-        """End the step; the calls to score again, after the update and before the next call, are returned."""
+    def _on_optim_step(self, result: Any, *args: Any, **kwargs: Any) -> _Step:
+        """End the step, and return it."""
         parameters = next((one for one in (*args, *kwargs.values()) if hasattr(one, "learning_rate")), None)
         step, self._step = self._step, _Step(self._step.number + 1)
-        calls, self._calls = self._calls, []
         step.learning_rate = getattr(parameters, "learning_rate", None)
         due = self.recording.new > 0 and (step.number - self._first) % self.recording.new == 0
+        step.scored = not (due and step.data and hasattr(self._client, "forward"))
         if step.data:
             self._waiting.append(step)
         # Of data that were never sent.
         self._about = {key: one for key, one in self._about.items() if one.said_at > step.number - _FORGOTTEN_AFTER}
         self.recording.cost.step_ended()
         self.recording.cost.step_began()
-        return calls if due and step.data and hasattr(self._client, "forward") else ()
+        return step
 
     # Writing --------------------------------------------------------------------------------------------------------
 
-    def _go_on(self, passes: Sequence[Any]) -> None:
-        """Write what is there; `passes` are those after the update, of the step that has just ended."""
-        if passes:
-            self._waiting[-1].new = [_asked_for(one) for one in passes]
-        self._drain(0.0)
+    def _scored(self, step: _Step, passes: Sequence[Any]) -> None:
+        step.new, step.scored = [_asked_for(one) for one in passes], True
 
     def _remember(
         self,
@@ -243,7 +248,7 @@ class TrainingRecorder:
 
     def _drain(self, seconds: float) -> None:
         """Write the steps whose results are there, in their order."""
-        while self._waiting:
+        while self._waiting and (self._waiting[0].scored or seconds):
             step = self._waiting[0]
             found = [_result(one, seconds) for one in (*step.results, *step.new)]
             if any(one is None for one in found):

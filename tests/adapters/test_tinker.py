@@ -209,6 +209,37 @@ def test_awaited_forms_that_call_the_others_are_recorded_once(tmp_path: Path) ->
     assert client.passes == 4 and pd.read_parquet(tmp_path / "run" / "tokens")["logp_new"].notna().all()
 
 
+def test_a_step_waits_for_its_scores_while_the_next_one_goes_on(tmp_path: Path) -> None:
+    class Slow(Client):
+        async def forward_backward_async(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward_backward(*args, **kwargs)
+
+        async def forward_async(self, *args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return self.forward(*args, **kwargs)
+
+        async def optim_step_async(self, *args: Any, **kwargs: Any) -> Any:
+            return self.optim_step(*args, **kwargs)
+
+    async def overlapping(client: Slow) -> None:
+        ending = []
+        for _ in range(2):
+            passed = await client.forward_backward_async(sampled(client, np.random.default_rng(0)), "ppo")
+            passed.result()
+            ending.append(asyncio.create_task(client.optim_step_async(AdamParams(learning_rate=1e-4))))
+            await asyncio.sleep(0.02)
+        for each in ending:
+            (await each).result()
+
+    client = Slow()
+    run = record(client, tmp_path / "run", new=1, quiet=True)
+    ThreadPoolExecutor(1).submit(asyncio.run, overlapping(client)).result()
+    run.close()
+    assert run.recording.failure == ""
+    tokens = pd.read_parquet(tmp_path / "run" / "tokens")
+    assert tokens["step"].unique().tolist() == [0, 1] and tokens["logp_new"].notna().all()
+
+
 def test_without_mask_and_word_of_it_context_is_guessed_and_said(tmp_path: Path) -> None:
     client = Client()
     run = record(client, tmp_path / "run", quiet=True)
