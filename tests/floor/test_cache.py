@@ -144,13 +144,16 @@ def test_the_least_recently_used_make_room(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_the_folder_is_looked_through_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit of 10 MB, about once in 153 entries of 4 kB; what is there stays below the limit."""
+    """With a limit of 10 MB, about once in 153 entries of 4 kB; what is there stays below the limit.
+
+    Keys are spread as those of entries are, which are other ones with each change of the code.
+    """
     monkeypatch.setenv("RATIOSCOPE_CACHE_LIMIT", "10")
     looks = []
     make_room = cache._make_room
     monkeypatch.setattr(cache, "_make_room", lambda *given: looks.append(given) or make_room(*given))
     for number in range(3_000):
-        entry_of("small", str(number)).put(b"contents")
+        Entry("small", key(number * 1_237 % 3_000 * 16**32 // 3_000)).put(b"contents")
     assert 10 <= len(looks) <= 30
     assert 1_500 < sum(1 for _ in (folder / "small").iterdir()) <= 10e6 / 4096
 
