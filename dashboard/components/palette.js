@@ -40,6 +40,7 @@ class Palette {
       const { signal } = this.listening
       document.addEventListener("keydown", event => this.onAnyKey(event), { signal, capture: true })
       document.addEventListener("ratioscope-palette", () => this.open(), { signal })
+      addEventListener("popstate", () => this.dialog.close(), { signal }) // Back leads to a page, which it would cover
       this.dialog.dataset.listens = "" // the element is there before its program
     }
     if (this.dialog.open) this.filter(this.place) // the choice stays where it is

@@ -116,6 +116,8 @@ def test_the_palette_offers_nothing_of_the_address_it_was_asked_at_before(open_p
     )
     assert at_once == ["Pages"]
     expect(runs).to_be_visible()
+    page.evaluate("history.back()")
+    expect(page.get_by_role("dialog", name="Go to")).to_have_count(0)
 
 
 def test_the_palette_can_be_read_in_the_dark(open_page: OpenPage) -> None:
