@@ -149,7 +149,8 @@ class Reader:
             with self._lock:
                 self._waiting = deque(run.folder for run, _ in left)
             for folder, worked_out in self._work_out(len(left)):
-                self._note(*of[str(folder)], worked_out, time.monotonic() - begun)
+                if not worked_out.problem or folder.exists():  # one that is gone may come back, as a link does
+                    self._note(*of[str(folder)], worked_out, time.monotonic() - begun)
                 begun = time.monotonic()
         finally:
             self._idle.set()

@@ -63,6 +63,31 @@ def test_a_run_that_cannot_be_read_keeps_the_others_from_nothing(fresh: Path, mo
     assert known["other"].tokens > 0
 
 
+def test_a_run_that_goes_while_it_waits_and_comes_back_is_read(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a minute it was called unreadable, and a page that showed it did not look again."""
+    elsewhere, begun, goes_on = fresh / "mine moved", Event(), Event()
+
+    def found(folder: Path) -> Headline:
+        begun.set()
+        assert goes_on.wait(60)
+        return headlines.found(folder)
+
+    monkeypatch.setattr(reading, "found", found)
+    reader, listed = Reader(), discover([fresh])
+    (mine,) = (run for run in listed if run.run_id == "mine")
+    assert reader.ask([mine]) == 1
+    assert begun.wait(60)
+    mine.folder.rename(elsewhere)
+    goes_on.set()
+    reader.wait(60)
+    elsewhere.rename(mine.folder)
+    assert reader.get(mine) is None
+    assert reader.ask([mine]) == 1
+    reader.wait(60)
+    known = reader.get(mine)
+    assert known is not None and not known.problem and known.tokens
+
+
 def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(fresh / "third", make_steps(2))
     reader, listed = Reader(processes=2), discover([fresh])
