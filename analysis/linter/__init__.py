@@ -38,9 +38,11 @@ from ratioscope.analysis.linter import (
     responses,
     selection,
     signatures,
+    stand_ins,
     units,
     values,
     versions,
+    zeros,
 )
 from ratioscope.analysis.linter.check import CHECKS, Check
 from ratioscope.analysis.linter.evidence import LogEvidence
@@ -55,7 +57,7 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 _MODULES = (
     advantages, alignment, applied_loss, batch_rows, batches, calibration, copies, credit, footers, identities, keys,
     limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, reference,
-    responses, selection, signatures, units, values, versions,
+    responses, selection, signatures, stand_ins, units, values, versions, zeros,
 )  # fmt: skip
 
 

@@ -44,9 +44,10 @@ from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.loss_tokens import tokens_of_loss
 from ratioscope.analysis.linter.own_token import own_token
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.unlearned_part import part_without_gradient
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.zeros import zero_filled
 
 cause(
     "weight_not_applied", F.LOSS, "The configured importance weight was not applied",

@@ -17,7 +17,8 @@ from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.responses import of_another_branch, repeated
 from ratioscope.analysis.linter.sample import Floats
 from ratioscope.analysis.linter.signatures import truncated_support
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.stand_ins import constant_columns
+from ratioscope.analysis.linter.zeros import zero_filled
 from ratioscope.run_format import schema
 
 # Healthy logs stay within 3; raw log-probabilities of a tempered sampler reach 30 to 120.

@@ -30,6 +30,8 @@ from ratioscope.tails import reliance_of
 
 # Log-probability below which another column contradicts "certain".
 HALF = -0.7
+# Log-probability above which a token is sure.
+SURE = -1e-3
 # A state with this much entropy (nats) has no certain token.
 _UNCERTAIN_STATE = 0.1
 

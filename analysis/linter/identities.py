@@ -19,9 +19,10 @@ from ratioscope.analysis.linter.distances import FEWEST_ROWS, FLOOR, Distances, 
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.sample import COLUMNS
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.versions import versions
+from ratioscope.analysis.linter.zeros import zero_filled
 
 # By how much an exchange must bring the columns nearer to where they belong, all together: a factor.
 LEAST_FACTOR = 3.0

@@ -16,8 +16,9 @@ from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence, steps_with
 from ratioscope.analysis.linter.identities import recomputed, swapped
 from ratioscope.analysis.linter.own_token import own_token
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.zeros import zero_filled
 from ratioscope.run_format.manifest import as_finite
 
 FEWEST_CLIPPED = 20

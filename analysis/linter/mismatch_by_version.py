@@ -8,8 +8,7 @@ from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.check import ENGINE_COLUMNS
 from ratioscope.analysis.linter.differing import AT_ONCE, FEWEST_FRESH, differing, engine_columns, levels
-from ratioscope.analysis.linter.evidence import LogEvidence
-from ratioscope.analysis.linter.values import SURE
+from ratioscope.analysis.linter.evidence import SURE, LogEvidence
 
 _FEWEST_OF_A_VERSION = 100
 _FEWEST_PERIODS, _SHORTEST_PERIOD, _LONGEST_PERIOD = 3, 2, 100

@@ -21,10 +21,10 @@ from ratioscope.analysis.linter.differing import (
     levels,
     lift,
 )
-from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
+from ratioscope.analysis.linter.evidence import EXAMPLES, SURE, LogEvidence
 from ratioscope.analysis.linter.own_token import UNCORRELATED
 from ratioscope.analysis.linter.place import DIVIDED_BY, LEAST_LIFT, expected, places_of, shortfall, strata
-from ratioscope.analysis.linter.values import SURE, is_one_of
+from ratioscope.analysis.linter.stand_ins import is_one_of
 from ratioscope.analysis.runs.left_out import LeftOut
 
 _EQUAL = 1e-6

@@ -18,9 +18,8 @@ from ratioscope.analysis.linter.differing import (
     levels,
     lift,
 )
-from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.evidence import SURE, LogEvidence
 from ratioscope.analysis.linter.place import LEAST_LIFT
-from ratioscope.analysis.linter.values import SURE
 
 _FEWEST_STEPS = 6
 _FEWEST_BEFORE = 2

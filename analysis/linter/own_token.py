@@ -13,7 +13,8 @@ from ratioscope.analysis.linter.alignment import BESIDE, FEW, is_off, shifted
 from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
 from ratioscope.analysis.linter.sample import COLUMNS, SAMPLER, Drawn, Sample
-from ratioscope.analysis.linter.values import RESPONSE_OWNERS, constant_columns, is_one_of, zero_filled
+from ratioscope.analysis.linter.stand_ins import RESPONSE_OWNERS, constant_columns, is_one_of
+from ratioscope.analysis.linter.zeros import zero_filled
 from ratioscope.analysis.runs.left_out import LeftOut
 
 # Nats beyond which a value is another token's, and the share of these at first tokens from which on it is only there,

@@ -10,9 +10,10 @@ from ratioscope.analysis.linter.check import check
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.own_token import own_token
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
 from ratioscope.analysis.linter.verdict import ranges
+from ratioscope.analysis.linter.zeros import zero_filled
 
 _FEWEST_TOKENS = 200
 _BEFORE = 3

@@ -12,8 +12,9 @@ from ratioscope.analysis.linter.check import ANY, STATES, check
 from ratioscope.analysis.linter.decoding import GREEDY, GREEDY_IN_SOME_STEPS, servers_draw_the_same
 from ratioscope.analysis.linter.evidence import ROW_FAULTS, LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.sample import COLUMNS, Sample
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.verdict import ranges
+from ratioscope.analysis.linter.zeros import zero_filled
 from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.run_format import schema
 

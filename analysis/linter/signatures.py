@@ -21,8 +21,10 @@ from ratioscope.analysis.linter.check import CHECKS, ENGINE_COLUMNS, RATIO, STAT
 from ratioscope.analysis.linter.copies import copied_columns
 from ratioscope.analysis.linter.evidence import LogEvidence, steps_with
 from ratioscope.analysis.linter.own_token import own_token
+from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
-from ratioscope.analysis.linter.values import constant_columns, invalid_values, zero_filled
+from ratioscope.analysis.linter.values import invalid_values
+from ratioscope.analysis.linter.zeros import zero_filled
 from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_variance
 from ratioscope.notes import remark
 from ratioscope.run_format import schema

@@ -12,7 +12,8 @@ from ratioscope.analysis.linter.check import ANY, check
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.own_token import own_token
 from ratioscope.analysis.linter.sample import COLUMNS, Floats
-from ratioscope.analysis.linter.values import constant_columns, zero_filled
+from ratioscope.analysis.linter.stand_ins import constant_columns
+from ratioscope.analysis.linter.zeros import zero_filled
 
 # Tokens of a log-probability nearer to 0 than this say nothing of a factor.
 _UNCERTAIN = -0.05

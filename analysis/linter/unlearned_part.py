@@ -5,7 +5,7 @@ from ratioscope.analysis.findings.numbers import percent
 from ratioscope.analysis.findings.words import named_part
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.loss_tokens import FEW_OF_LOSS
-from ratioscope.analysis.linter.values import RESPONSE_OWNERS
+from ratioscope.analysis.linter.stand_ins import RESPONSE_OWNERS
 from ratioscope.analysis.runs.relations import quoted
 
 _ALL, _NONE, _FEWEST_STEPS, _FEWEST = 0.99, 0.05, 3, 10
