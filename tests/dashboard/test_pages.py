@@ -400,7 +400,7 @@ def test_beside_the_remedy_stands_what_was_tried_the_best_first(root: Path) -> N
     for name in (fallen, *tried, "sync_interval20-reinforce-seed1"):
         (root / name).symlink_to(SAMPLE_RUNS / name)
     at = visit("overview", run=fallen)
-    while "so far (" in sentences(at):
+    while "read so far" in sentences(at):
         server_reader().wait(1.0)
         at.run()
     links = [link.proto.label.replace("\\", "") for link in elements(at) if link.type == "page_link"]
