@@ -103,7 +103,7 @@ class Fall:
         if self.fell_again:
             return f"{begun}, came back to {rounded_level(self.risen, share=self.share)}, and fell again: {last}"
         if self.came_back:
-            return f"{begun} and came back to {end}"
+            return f"{begun} and {'came back' if self.regained else 'rose again'} to {end}"
         if at_the_end:
             return begun
         return f"{begun}{' and stayed low:' if len(self.low) == self.n_after else ', then'} {last}"
