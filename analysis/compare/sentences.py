@@ -127,7 +127,7 @@ def _terms(found: Standing) -> str:
     told = [f"tied: within {margin_words(found.metric)} of {first}"] if either or Rank.TIED in used else []
     told += [f"{worse_word(found.metric)}: behind {'it' if told else first}"] * (either or Rank.WORSE in used)
     told += ["undecided: neither"] if either else []
-    return f"{capital('; '.join(told))} ({_basis(found)})."
+    return f"{capital('; '.join(told))} (95%{' over seeds' if found.by_seeds else ', these seeds'})."
 
 
 def _leaders(found: Standing) -> list[str]:
@@ -147,7 +147,7 @@ def _leaders(found: Standing) -> list[str]:
 
 def _of_group(found: Standing, group: SettingGroup) -> list[str]:
     """Of a single group a sentence for each part, with as many names as have room; of several groups one in all, with
-    the name of the best."""
+    the name of the best: the plot has the others."""
     several = len(found.ranked) > 1
     for most in (0,) if several else range(MOST_LISTED, -1, -1):
         parts = _parts(found, group, most)
@@ -158,7 +158,8 @@ def _of_group(found: Standing, group: SettingGroup) -> list[str]:
 
 
 def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
-    """The best with those that are tied with it, the undecided and the worse; each in a few words.
+    """The best with those that are tied with it, the undecided and the worse; each in a few words, or of several groups
+    by their numbers.
 
     Args:
         most: names of each kind; 0: their number.
@@ -176,8 +177,13 @@ def _parts(found: Standing, group: SettingGroup, most: int) -> list[str]:
     told += f", tied with {named[Rank.TIED]}" if Rank.TIED in named else ""
     further = {Rank.UNDECIDED: "undecided", Rank.WORSE: worse_word(metric)}
     fell = {found.settings.index(each.setting) for each in found.fallen}
-    if collapsed := sum(row.place in fell for row in kinds[Rank.WORSE]):
-        named[Rank.WORSE] += f", {collapsed} {_COLLAPSED}" if len(kinds[Rank.WORSE]) > 1 else f", {_COLLAPSED}"
+    collapsed = sum(row.place in fell for row in kinds[Rank.WORSE])
+    if several and len(others) > 1:
+        counts = [f"{len(kinds[rank])} {words}" for rank, words in further.items() if kinds[rank]]
+        of_them = f" ({collapsed} {_COLLAPSED})" if collapsed else ""
+        return [told, *([", ".join(counts) + of_them] if counts else [])]
+    if collapsed:
+        named[Rank.WORSE] += f" ({collapsed} {_COLLAPSED})" if len(kinds[Rank.WORSE]) > 1 else f", {_COLLAPSED}"
     return [told, *(f"{words}: {named[rank]}" for rank, words in further.items() if rank in named)]
 
 
@@ -212,7 +218,7 @@ def _collapsed(found: Standing) -> str:
     lost = f"{100 * min(each.lost for each in found.fallen):.3g}%"
     named, called = short_names(found.settings), rank_words(found)
     if all(called.get(found.settings.index(each.setting), "").endswith(_COLLAPSED) for each in found.fallen):
-        return f"Collapsed: lost {lost}+ of its best for good."
+        return f"Collapsed: lost {lost}+ of its best."
     told = [f"{named[found.settings.index(each.setting)]} {_fall(each, found.metric)}" for each in found.fallen]
     for most in range(MOST_LISTED, 0, -1):
         sentence = f"Collapsed ({lost}+ below its own best): {some(told, '; ', most)}."

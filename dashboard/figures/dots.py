@@ -58,7 +58,7 @@ def dot_plot(
             named[len(named)] = row.name, False
         bars |= {row.place: _bar(row, group, metric) for row in rows}
         if group.ranked and np.isfinite(best := group.rows[0].value):
-            line = {"color": mode.muted, "width": 1, "dash": "dash"}
+            line = {"color": mode.muted, "width": 1, "dash": "solid"}
             rows_of = {"y0": first - 0.6, "y1": len(named) - 0.4}
             if group.rows[0].rank is Rank.BEST:
                 tied = best - orientation(metric) * margin(metric, best)
@@ -82,8 +82,8 @@ def dot_plot(
     )  # fmt: skip
     fig.update_yaxes(
         tickvals=list(named), ticktext=_labels(named.values(), LONGEST_NAME), range=[len(named) - 0.4, -0.6],
-        showgrid=False, zeroline=False, ticks="", tickfont={"color": mode.text, "size": 12}, fixedrange=True,
-        showline=False,
+        showgrid=False, zeroline=False, ticks="", ticklabelstandoff=6, tickfont={"color": mode.text, "size": 12},
+        fixedrange=True, showline=False,
     )  # fmt: skip
     fig.update_xaxes(
         showgrid=True, gridcolor=mode.grid, range=list(axis) if np.isfinite(axis.low) else None, automargin=False,
@@ -134,11 +134,12 @@ def _marks(
 ) -> str:
     """What is drawn, mark by mark."""
     told = ["● mean", "○ seed"] if any(len(row.seeds) > 1 for row in rows) else []
-    told += ["◇ only seed"] if any(len(row.seeds) == 1 for row in rows) else []
+    only = "◇ only seed" if told else "◇ seed"
+    told += [only] if any(len(row.seeds) == 1 for row in rows) else []
     best = next((base.plotly_text(called[row.place]) for row in rows if row.rank is Rank.BEST and called), "")
     if any(np.isfinite(bar.low) for bar in bars.values()):
         told.append("━ 95% vs best" if best else "━ 95%")
-    told += [f"┆ {best}", f"┊ {margin_words(metric)} behind"] if best else []
+    told += [f"│ {best}", f"┊ {margin_words(metric)} behind"] if best else []
     told += ["◀ below axis"] * any(row.value < axis.low for row in rows)
     told += ["▶ above axis"] * any(row.value > axis.high for row in rows)
     return "&nbsp;&nbsp; ".join(told)

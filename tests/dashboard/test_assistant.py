@@ -256,7 +256,7 @@ def test_runs_are_compared_and_names_explained(session: Session) -> None:
     assert found["metric"] == "eval_accuracy" and found["cut"] is None
     assert found["sentences"][0].startswith("Best: grpo")
     assert found["sentences"][1] == "Worse: reinforce (learning_rate 0.0003), 8.2%, collapsed."
-    assert found["sentences"][3].endswith("Collapsed: lost 25%+ of its best for good.")
+    assert found["sentences"][3].endswith("Collapsed: lost 25%+ of its best.")
     assert "Sampling staleness" in session.ask("explain", name="s_k")["text"]
     assert "about_texts" not in session.ask("explain", name="staleness_high")
     assert session.ask("explain", name="old_data_without_bound")["text"]

@@ -107,7 +107,7 @@ def test_seeds_are_one_line_and_the_page_opens_with_the_answer(page: AppTest) ->
     said = sentences(page).replace("\\", "")
     assert "Best: grpo (" in said and "%, 4 seeds).**  \nWorse: reinforce (" in said
     assert "may change this order" not in said  # four are enough
-    assert "Worse: behind the best (95% over seeds (t))." in said
+    assert "Worse: behind the best (95% over seeds)." in said
     assert "Bands: 95% bootstrap over 4 seeds." in said
     assert "mean of 3 values, steps 5–7" in said
 
@@ -396,7 +396,7 @@ def test_a_setting_of_one_seed_has_a_mark_of_its_own() -> None:
              if "bdata" in trace["y"]}  # fmt: skip
     assert (marks["circle"], marks["diamond-open"]) == ([0], [1])
     key = figure["layout"]["annotations"][0]["text"].replace("&nbsp;", "")
-    assert key == "● mean ○ seed ◇ only seed ━ 95% vs best ┆ best ┊ 5 points behind"
+    assert key == "● mean ○ seed ◇ only seed ━ 95% vs best │ best ┊ 5 points behind"
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def test_a_bar_is_the_interval_by_which_its_setting_is_judged(ends: dict[str, li
     assert all(row.rank == name for name, row in rows.items())
     figure = json.loads(dots(compared).figure)
     lines = {each["line"]["dash"]: each["x0"] for each in figure["layout"]["shapes"]}
-    assert lines == pytest.approx({"dash": rows["best"].value, "dot": rows["best"].value - 0.05})
+    assert lines == pytest.approx({"solid": rows["best"].value, "dot": rows["best"].value - 0.05})
     bars = dict[int, list[float]]()
     for trace in figure["data"]:
         if trace["mode"] == "lines":

@@ -59,9 +59,9 @@ evaluation knows nothing of this.
 5% (Holm 1979). Over seeds, where every setting has three or more; else by the evaluation prompts of these runs, where
 besides the interval of the pair, with its swing, has to leave out 0, and other seeds may say otherwise. *Worse* is a
 setting that differs from the best; of settings that share a letter none differs from another. A bar is the 95% interval
-of the difference from the best, drawn from there: of a worse setting it does not reach the dashed line. *Tied* is
+of the difference from the best, drawn from there: of a worse setting it does not reach the solid line. *Tied* is
 a setting whose bar does not reach the dotted line, 5 points from the best (of a metric that is no share, 10%).
-*Undecided* are the others. Bars hold for each pair by itself: of many, one that misses the dashed line may still be
+*Undecided* are the others. Bars hold for each pair by itself: of many, one that misses the solid line may still be
 undecided. The axis is at most four times as wide as those need that may be the best: a mark at its edge is a setting
 that is worse and ends beyond it.
 
@@ -163,9 +163,9 @@ def _answer(comparison: data.PageComparison, more_seeds: Sequence[str]) -> None:
         more_seeds: runs that differ from the chosen ones in their seed alone.
     """
     words = comparison.words
-    first, *rest = words.sentences
-    loud = words.sentences if len(comparison.standing.ranked) > 1 else (first,)
-    st.markdown("  \n".join([*(f"**{escape(sentence)}**" for sentence in loud), *map(escape, rest[len(loud) - 1 :])]))
+    one_each = len(words.sentences) == len(comparison.standing.ranked)
+    first, *others = map(escape, words.sentences)
+    st.markdown("  \n".join(map(_leader, words.sentences) if one_each else [f"**{first}**", *others]))
     # In place of the advice to run more seeds stands the button.
     caveat = words.caveat.replace(f"; {MORE_SEEDS}", "") if more_seeds else words.caveat
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -179,6 +179,12 @@ def _answer(comparison: data.PageComparison, more_seeds: Sequence[str]) -> None:
             )  # fmt: skip
     if told := " ".join(filter(None, (words.terms, words.collapsed, comparison.instead))):
         st.caption(escape(told))
+
+
+def _leader(sentence: str) -> str:
+    """With who leads in bold, and not who is undecided or worse."""
+    first, *others = map(escape, sentence.split("; "))
+    return "; ".join([f"**{first}**", *others])
 
 
 def _seeds(number: int) -> str:

@@ -34,7 +34,7 @@ def test_one_seed_each_is_judged_by_the_noise_of_the_runs_and_says_so_once() -> 
     assert rank_words(found) == {0: "best", 1: "undecided", 2: "worse", 3: "worse", 4: "worse"}
     assert not found.by_seeds and told.basis == "95% by 400 evaluation prompts, not seeds"
     terms = "Tied: within 5 points of the best; worse: behind it; undecided: neither"
-    assert told.terms == f"{terms} ({told.basis})."
+    assert told.terms == f"{terms} (95%, these seeds)."
     assert [row.name for row in found.rows] == list("abcde")
     assert [row.rank for row in found.rows] == [Rank.BEST, Rank.UNDECIDED, *[Rank.WORSE] * 3]
     assert [row.letters for row in found.rows] == ["a", "a", "b", "b", "c"]
@@ -132,7 +132,7 @@ def test_forty_settings_are_told_in_sentences_that_can_be_read(seeds: int) -> No
 def test_of_a_metric_without_a_better_way_the_highest_is_named() -> None:
     groups = [setting("a", [1.0, 1.1, 1.2], metric="entropy"), setting("b", [9.0, 9.1, 9.3], metric="entropy")]
     assert _told(groups, "entropy")[1].sentences == ("Highest: b (9.13, 3 seeds).", "Lower: a (1.1).")
-    assert _told(groups, "entropy")[1].terms == "Lower: behind the highest (95% over seeds (t))."
+    assert _told(groups, "entropy")[1].terms == "Lower: behind the highest (95% over seeds)."
 
 
 def test_what_else_differs_between_rivals_is_said_with_the_best() -> None:

@@ -218,10 +218,7 @@ def test_a_report_of_several_runs_begins_with_who_is_best_and_a_picture(pair: Re
     sentences = [sentence for _, sentence in pair.verdict]
     assert sentences[:2] == ["Best: grpo (85%, 1 seed).", "Worse: reinforce (8.2%), collapsed."]
     assert sentences[2].startswith("Not known: the effect of seeds (one each")
-    assert sentences[3] == (
-        "Worse: behind the best (95% by 512 evaluation prompts and successive evaluations, not seeds). "
-        "Collapsed: lost 25%+ of its best for good."
-    )
+    assert sentences[3] == ("Worse: behind the best (95%, these seeds). Collapsed: lost 25%+ of its best.")
     assert len(sentences) == 4
     assert [section.key for section in pair.sections][:3] == ["standing", "runs", "course"]
     dots = next(pair.charts)
