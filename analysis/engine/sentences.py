@@ -199,7 +199,7 @@ def what_to_set(
     if facts.verdict is EngineVerdict.DOES_NOT:
         if found and found.do:
             return f"Nothing. {found.do}"
-        return f"Nothing. {settings} would remove the mismatch." if settings and not found else ""
+        return "Nothing." if settings and not found else ""
     if found is None and settings:
         return f"{settings}."
     removing = next((one for one in advice if one.against is like.like), None)
@@ -217,8 +217,8 @@ def beside_the_update(facts: EngineFacts) -> str:
     bias = next((effect for effect in facts.effects if effect.kind is EffectKind.BIAS), None)
     if facts.verdict is not EngineVerdict.DOES_NOT or bias is None or not facts.mean > facts.update > 0:
         return ""
-    gain = f"what an update gains in reward changes by {_rounded(bias.value)} (limit {percent(bias.limit)})"
-    return f"The mismatch is larger than the update ({number(facts.update, digits=2)}), but {gain}."
+    gain = f"an update's gain in reward changes by {_rounded(bias.value)} (limit {percent(bias.limit)})"
+    return f"Larger than the update ({number(facts.update, digits=2)}), but {gain}."
 
 
 def against_limits(facts: EngineFacts) -> str:
@@ -238,7 +238,7 @@ def _rounded(share: float) -> str:
     return percent(round(share, 2) if 0.01 <= share <= 0.99 else share)
 
 
-def missed_by_k3(k1: float, k3: float, ratio_mean: float, like: Signature | None) -> str:
+def missed_by_k3(k1: float, k3: float, like: Signature | None) -> str:
     """That k3 leaves out most of the KL where the sampler cuts tokens off. A sentence, or none.
 
     k3 takes the mean ratio for 1; under a sampler that cannot draw every token it is what the sampler keeps of the
@@ -246,8 +246,7 @@ def missed_by_k3(k1: float, k3: float, ratio_mean: float, like: Signature | None
     """
     if like is None or like.like is not Like.TRUNCATION or not k1 > 2 * k3:
         return ""
-    why = f"assumes a mean ratio of 1, which truncated sampling makes {number(ratio_mean)}"
-    return f"The KL is k1 ({number(k1)}); k3 ({number(k3)}) {why}."
+    return "KL k3 understates: it assumes mean ratio 1."
 
 
 def sits(remarks: Sequence[Finding]) -> str:
@@ -272,7 +271,7 @@ def over_the_steps(facts: EngineFacts) -> str:
     if abs(facts.trend) > 0.5:
         return f"The mismatch {'rises' if facts.trend > 0 else 'falls'} over the run."
     if facts.n_known >= LEAST:
-        return "The mismatch shows no trend."
+        return "Mismatch: no trend."
     if facts.fresh_only and facts.n_known < facts.n_steps:
         return "Dots: steps on data of the policy's own version, which alone show the mismatch."
     return f"The mismatch is {tv_text(facts.mean)} on average."

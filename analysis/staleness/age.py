@@ -98,7 +98,7 @@ def _old(lags: pd.DataFrame) -> tuple[str, str]:
         every = "Every token" if len(known) == len(lags) else "Every token with a version"
         text = f"{every} is {high} update{'s' * (high != 1)} old."
     else:
-        text = f"The tokens are {number(mean)} updates old on average and {high} at most."
+        text = f"Tokens are {number(mean)} updates old on average, {high} at most."
     doubts = []
     if low < 0:
         ahead = known.loc[known["lag"] < 0, "tokens"].sum() / total
@@ -111,10 +111,7 @@ def _old(lags: pd.DataFrame) -> tuple[str, str]:
     return text, " ".join(doubts)
 
 
-_ONE_AGE = (
-    "No step holds tokens of two ages (lag 0 aside, which has no age), so an effect of age cannot be separated from "
-    "training time."
-)
+_ONE_AGE = "No step holds old tokens of two ages, so age cannot be separated from training time."
 
 
 def in_short(effect: AgeEffect) -> str:
@@ -164,8 +161,10 @@ def _above(strata: Strata, facts: Facts) -> str:
     above = rows.loc[rows["value"] > facts.staleness.limit, "label"]
     if not len(above):
         return ""
-    where = " and ".join(above) if len(above) <= 3 else f"{len(above)} of {len(rows)} strata of age"
-    return f"On average staleness is above the limit of {facts.staleness.limit:g} at {where}."
+    where = f"at {' and '.join(above)}" if len(above) <= 3 else f"at {len(above)} of {len(rows)} strata of age"
+    if 1 < len(above) < len(rows) and above.index[0] == rows.index[-len(above)]:
+        where = f"from {above.iloc[0].partition(' to ')[0]} on"
+    return f"Staleness is above its limit of {facts.staleness.limit:g} {where}."
 
 
 def _of_fresh_tokens(strata: Strata, facts: Facts) -> str:

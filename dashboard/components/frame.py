@@ -322,7 +322,7 @@ def _range_bar(opened: Opened) -> None:
 def _lines(opened: Opened) -> None:
     """How the lines over the steps are drawn, on all pages of a run."""
     session().along = None
-    with st.popover("Lines", icon=":material/show_chart:", type="tertiary", key="lines"):
+    with st.popover("Display", icon=":material/tune:", type="tertiary", key="lines"):
         st.select_slider(
             "Running mean over", state.SMOOTHING, value=1, key="mean", bind="query-params",
             help="Steps, centred. The band behind it goes from the lowest to the highest of these steps. Intervals and "

@@ -17,6 +17,10 @@ def experiment_link(key: str, label: str, icon: str | None = PAGE.icon) -> None:
 
 def ways_in(page: str) -> None:
     """What somebody on this page asks, as links to the experiments that answer."""
-    with st.container(horizontal=True, gap="medium"):
-        for meeting in (meeting for meeting in MEETINGS if meeting.page == page):
-            experiment_link(meeting.experiment, f"{PAGE.title}: {meeting.asks}")
+    asked = [meeting for meeting in MEETINGS if meeting.page == page]
+    if not asked:
+        return
+    with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
+        st.caption(PAGE.title, width="content")
+        for meeting in asked:
+            experiment_link(meeting.experiment, meeting.asks)

@@ -22,7 +22,7 @@ _MOST_STRETCHES = 12
 """More shaded stretches than these are a comb; dots mark the steps then."""
 _ORDERS, _LOW_AND_HIGH = 2.0, (0.1, 0.9)
 """A metric that spans so many powers of ten between these quantiles has a logarithmic axis."""
-_SHADE, _PALE = 0.16, 0.05
+_SHADE, _PALE = 0.2, 0.09
 """Of what is found in a panel's own metrics, and of the same steps in the others."""
 _FIRST = 1.5
 """Of the height of the others: the panel of what the run is for."""

@@ -186,10 +186,10 @@ def _add_regimes(fig: go.Figure, mode: Mode, axes: Axes, tv_limit: float, chi2_l
     fig.add_hline(y=10**limit, line=line)
     said = {"showarrow": False, "font": {"size": 11, "color": mode.muted}}
     fig.add_annotation(
-        x=tv_limit, y=low, text=f"limit of bias {tv_limit:.3g}", xanchor="left", yanchor="bottom", xshift=2, **said
+        x=tv_limit, y=low, text=f"limit {tv_limit:.3g}", xanchor="left", yanchor="bottom", xshift=2, **said
     )
     fig.add_annotation(
-        x=1, xref="paper", y=limit, text=f"limit of<br>variance {chi2_limit:.3g}", xanchor="left", align="left",
+        x=1, xref="paper", y=limit, text=f"limit {chi2_limit:.3g}", xanchor="left", align="left",
         xshift=4, **said,
     )  # fmt: skip
     corners = (

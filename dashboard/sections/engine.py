@@ -143,8 +143,8 @@ def parts(subject: Subject) -> list[Piece]:
     title = capital(listed([figures.word(cause) for cause in order]))
     said = sentences.over_the_steps(found) if found.shift is None else ""  # else the answer says it
     if is_all_staleness(subject):
-        k1, k3, mean = (float(shown.values[key].median()) for key in ("kl_k1", "kl_k3", "ratio_mean"))
-        said = f"{said} {sentences.missed_by_k3(k1, k3, mean, like(subject))}".strip()
+        k1, k3 = (float(shown.values[key].median()) for key in ("kl_k1", "kl_k3"))
+        said = f"{said} {sentences.missed_by_k3(k1, k3, like(subject))}".strip()
     draw = partial(figures.parts, series, subject.opened.limits.engine, steps=subject.steps)
     return [chart(subject.mode, "engine-parts", title, draw, said, data, by_step=True)]
 
@@ -287,9 +287,13 @@ def advice(subject: Subject, framework: str) -> tuple[Advice, ...]:
     return Advice(Purpose.ALIGN, removing, f"the mismatch comes from {named}"), *others
 
 
+def _is_harmless(subject: Subject) -> bool:
+    return facts(subject).verdict is EngineVerdict.DOES_NOT
+
+
 def own_remedy(subject: Subject) -> list[Piece]:
     """What to set in the run's own framework, where it may hurt; of one that is not known, where to look."""
-    if facts(subject).verdict is EngineVerdict.DOES_NOT:
+    if _is_harmless(subject):
         return []
     framework = own_framework(subject)
     if not framework:
@@ -372,8 +376,8 @@ PAGE = Page(
             when=_has_effects,
         ),
         Part(
-            "remedy", "How to set it", "remedy", _first_setting,
-            when=lambda subject: _can_differ(subject) and bool(own_framework(subject)),
+            "remedy", lambda subject: f"How to {'remove' if _is_harmless(subject) else 'set'} it", "remedy",
+            _first_setting, when=lambda subject: _can_differ(subject) and bool(own_framework(subject)),
         ),
         Part(
             "others", lambda subject: "The same in other frameworks" if own_framework(subject) else "How to set it",

@@ -95,8 +95,8 @@ def where_they_are(subject: Subject, pair: str = CURRENT) -> tuple[Chart, Chart,
     quantiles = shown.values[list(QUANTILES)]
     metrics = QUANTILES if pair == CURRENT else ()
     return (
-        chart(subject.mode, "heat", f"Where the ratios {pair} are: the tokens of {of}", heat, spread,
-              summary.histogram, by_step=True),
+        chart(subject.mode, "heat", f"Where the ratios {pair} are: the tokens of {of}", heat,
+              "The colour is the share of a step's tokens.", summary.histogram, by_step=True),
         chart(subject.mode, "fan", f"Quantiles of the ratio {pair}; the band holds 98% of the tokens", fan, spread,
               quantiles, metrics, by_step=True),
         _left_out(subject, steps),
@@ -245,12 +245,12 @@ def _has_ratios(subject: Subject, pair: str | None) -> bool:
     return pair is not None and not missing(subject, pair)
 
 
-def _between(subject: Subject, pair: str, low: str, high: str) -> str:
-    """How far two quantiles of ρ_k get over the steps; "" for other ratios, which the summary does not have."""
-    smallest, largest = subject.shown.values[low].min(), subject.shown.values[high].max()
+def _from_to(subject: Subject, pair: str) -> str:
+    """The smallest and the largest ρ_k; "" for other ratios, which the summary does not have."""
+    smallest, largest = subject.shown.values["ratio_min"].min(), subject.shown.values["ratio_max"].max()
     if pair != CURRENT or isnan(smallest) or isnan(largest):
         return ""
-    return f"{metric_value(low, float(smallest))} to {metric_value(high, float(largest))}"
+    return f"{metric_value('ratio_min', float(smallest))} to {metric_value('ratio_max', float(largest))}"
 
 
 def _trap(subject: Subject, pair: str) -> Iterator[Shown]:
@@ -284,15 +284,9 @@ PAGE = Page(
     tiles=("ess_token", "ess_seq"),
     parts=[
         Part(
-            "fan", lambda _, pair: f"Quantiles of {pair}",
-            lambda subject, pair: where_they_are(subject, pair)[1:],
-            partial(_between, low="ratio_p01", high="ratio_p99"),
-            when=_has_ratios, metrics=QUANTILES, height=340, caption="below",
-        ),
-        Part(
-            "heat", lambda _, pair: f"Every ratio {pair} over the steps",
-            lambda subject, pair: where_they_are(subject, pair)[:1],
-            partial(_between, low="ratio_min", high="ratio_max"), when=_has_ratios, height=340,
+            "fan", lambda _, pair: f"{pair} over the steps: quantiles, and every ratio",
+            lambda subject, pair: [*(found := where_they_are(subject, pair))[1:], found[0]],
+            _from_to, when=_has_ratios, metrics=QUANTILES, height=700, caption="below",
         ),
         Part(
             "lengths", "The length trap: why the product over a response spreads", _trap,

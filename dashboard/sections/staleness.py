@@ -14,7 +14,7 @@ from ratioscope.analysis.summary.strata import Strata, stratify
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.dashboard.figures import staleness as figures
 from ratioscope.dashboard.figures.series import Limit
-from ratioscope.dashboard.formats import count, estimate, is_share, plain_number, share
+from ratioscope.dashboard.formats import estimate, is_share, plain_number, share
 from ratioscope.dashboard.sections.clipping import can_judge
 from ratioscope.dashboard.sections.model import Block, Chart, Paragraph, Piece, Table
 from ratioscope.dashboard.sections.page import Beside, Page, Part, Shown, Written, in_numbers
@@ -53,9 +53,8 @@ def details(subject: Subject) -> list[Paragraph]:
     """
     if not subject.log.has_ratios:
         return []
-    tokens = float(_strata(subject).metric(STALENESS)["n_tokens"].iloc[-1])
     said = age.age_details(_versions(subject).lags, *_rests_on(subject))
-    return [Paragraph(f"{said} Of {subject.window(TOKENS).words}, {count(tokens)} tokens.".strip(), small=True)]
+    return [Paragraph(said, small=True)] if said else []
 
 
 def _rests_on(subject: Subject) -> tuple[Strata, age.AgeEffect, Facts]:
@@ -89,7 +88,7 @@ def ages(subject: Subject) -> list[Chart]:
     draw = partial(
         figures.lag_heat_map if several else figures.one_lag_a_step, found, subject.shown, steps=subject.steps
     )
-    return [chart(subject.mode, "lags", "How old the tokens of each step are", draw, age.how_old(found), found,
+    return [chart(subject.mode, "lags", "Age of the tokens by step", draw, age.how_old(found), found,
                   ("version_lag",), by_step=True)]  # fmt: skip
 
 
@@ -218,15 +217,11 @@ def oldest(subject: Subject) -> str:
     if not len(rows):
         return ""
     label, value, low, high = rows[["label", "value", "low", "high"]].iloc[-1]
-    return f"{CATALOGUE[STALENESS].label.lower()} {estimate(STALENESS, value, low, high)} at {label}"
+    return f"{CATALOGUE[STALENESS].label.lower()} {plain_number(value, low, high)} at {label}"
 
 
 def _is_aged(subject: Subject) -> bool:
     return subject.log.has_versions and subject.log.has_ratios and has_ages(subject)
-
-
-def _one_version(subject: Subject) -> list[Piece]:
-    return [] if has_several_versions(subject) else versions(subject)
 
 
 def _main(subject: Subject) -> list[Shown]:
@@ -257,7 +252,6 @@ PAGE = Page(
             "whatif", "What if stale tokens or old versions were dropped?", "whatif",
             lambda subject: f"ε_stale = {subject.opened.limits.epsilon_stale:g}", when=can_judge,
         ),
-        Part("", "", _one_version, when=lambda subject: subject.log.has_versions, height=20),
         Part(
             "versions", "Versions inside a response", _several, several_versions,
             when=lambda subject: subject.log.has_versions and has_several_versions(subject), height=400,

@@ -236,7 +236,7 @@ def _main(subject: Subject) -> list[Shown]:
     if PAGE.is_empty(subject):
         return []
     _, of_responses = blind_spot(subject)
-    predicted = " Where the tokens predict a larger χ² than is measured, that is drawn."
+    predicted = " χ²: the larger of measured and predicted by tokens."
     legend = f"Open circles: not trusted.{predicted if of_responses.data['predicted'].any() else ''}"
     return [of_responses, Paragraph(f"{of_responses.takeaway} {legend}", small=True)]
 

@@ -108,6 +108,26 @@ def read_at_a_glance(page: Page, least: int) -> None:
     page.set_viewport_size(usual)
 
 
+def test_the_first_screens_of_the_other_pages_are_read_at_a_glance(open_page: OpenPage, root: Path) -> None:
+    """Three of them had up to 184 words, and only the gallery said so."""
+    collapsed, differs = "sync_interval20-reinforce-lr0.0003-seed0", "mismatch-grpo-seed0"
+    runs = {name: differs if name == "engine" else collapsed for name in RUN_PAGES if name != "overview"}
+    places = [root / name for name in (collapsed, differs)]
+    for place in places:
+        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
+    try:
+        for name, run in runs.items():
+            page = open_page(f"/{name}?run={run}")
+            settled(page, MENU[name].title)
+            expect(page.get_by_role("combobox", name="Run")).to_have_value(run)
+            if name not in ("tokens", "linter", "sql"):
+                expect(charts(page).first).to_be_visible()
+            read_at_a_glance(page, 60)
+    finally:
+        for place in places:
+            place.unlink()
+
+
 def test_the_first_screen_of_compare_is_read_at_a_glance(open_page: OpenPage, root: Path) -> None:
     """Twenty runs of one schedule: it had 164 words."""
     names = sorted(run.name for run in SAMPLE_RUNS.iterdir() if run.name.startswith("sync_interval20-"))[:20]

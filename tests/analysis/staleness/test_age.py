@@ -81,7 +81,7 @@ def test_how_old_says_what_is_missing_and_what_is_impossible() -> None:
 
     assert said([0]) == "Every token is 0 updates old."
     assert said([3]) == "Every token is 3 updates old."
-    assert said([0, 4]) == "The tokens are 2 updates old on average and 4 at most."
+    assert said([0, 4]) == "Tokens are 2 updates old on average, 4 at most."
     assert "33.3% of them are newer" in said([-1, 0, 4])
     assert "50% of the tokens have no logged version." in said([2, np.nan])
     assert said([np.nan]) == "Versions are not logged: the age of the data is unknown."
