@@ -1,12 +1,16 @@
 """Pages of one run by mouse and keyboard: a slider of Staleness, a remark of the Linter, a query on the SQL page."""
 
 import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from ratioscope.dashboard import state
 from ratioscope.dashboard.sections import MENU
 from tests.browser.actions import charts, go_to, seen, settled
 from tests.browser.conftest import OpenPage
@@ -97,6 +101,20 @@ def test_a_query_can_be_stopped_and_is_drawn_and_found_again_by_its_link(open_pa
     expect(charts(page)).to_have_count(1)
 
 
+@contextmanager
+def sample_runs(root: Path, *names: str) -> Iterator[None]:
+    """Some of `sample_runs/` in the folder that is served, from when the server lists its runs again."""
+    places = [root / name for name in names]
+    for place in places:
+        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
+    time.sleep(2 * state._LISTED)  # a list that took its time is kept for longer
+    try:
+        yield
+    finally:
+        for place in places:
+            place.unlink()
+
+
 def read_at_a_glance(page: Page, least: int) -> None:
     """A first screen has more words than these, which an empty page has, and at most 150."""
     usual = page.viewport_size
@@ -112,10 +130,7 @@ def test_the_first_screens_of_the_other_pages_are_read_at_a_glance(open_page: Op
     """Three of them had up to 184 words, and only the gallery said so."""
     collapsed, differs = "sync_interval20-reinforce-lr0.0003-seed0", "mismatch-grpo-seed0"
     runs = {name: differs if name == "engine" else collapsed for name in RUN_PAGES if name != "overview"}
-    places = [root / name for name in (collapsed, differs)]
-    for place in places:
-        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
-    try:
+    with sample_runs(root, collapsed, differs):
         for name, run in runs.items():
             page = open_page(f"/{name}?run={run}")
             settled(page, MENU[name].title)
@@ -123,25 +138,16 @@ def test_the_first_screens_of_the_other_pages_are_read_at_a_glance(open_page: Op
             if name not in ("tokens", "linter", "sql"):
                 expect(charts(page).first).to_be_visible()
             read_at_a_glance(page, 60)
-    finally:
-        for place in places:
-            place.unlink()
 
 
 def test_the_first_screen_of_compare_is_read_at_a_glance(open_page: OpenPage, root: Path) -> None:
     """Twenty runs of one schedule: it had 164 words."""
     names = sorted(run.name for run in SAMPLE_RUNS.iterdir() if run.name.startswith("sync_interval20-"))[:20]
-    places = [root / name for name in names]
-    for place in places:
-        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
-    try:
+    with sample_runs(root, *names):
         page = open_page(f"/compare?{urlencode([('run', name) for name in names])}")
         settled(page, "Compare")
         expect(charts(page).nth(1)).to_be_visible()
         read_at_a_glance(page, 90)
-    finally:
-        for place in places:
-            place.unlink()
 
 
 @pytest.mark.parametrize(
@@ -158,10 +164,7 @@ def test_the_first_screen_of_overview_is_read_at_a_glance(
     open_page: OpenPage, root: Path, run: str, tried: list[str]
 ) -> None:
     """A run in trouble with its siblings, and a healthy one: it had 285 words, and readers took a minute."""
-    places = [root / name for name in (run, *(f"sync_interval20-{each}-seed0" for each in tried))]
-    for place in places:
-        place.symlink_to(SAMPLE_RUNS / place.name, target_is_directory=True)
-    try:
+    with sample_runs(root, run, *(f"sync_interval20-{each}-seed0" for each in tried)):
         page = open_page(f"/overview?run={run}")
         expect(page.get_by_role("combobox", name="Run")).to_have_value(run)  # not the one before
         settled(page, "Overview")
@@ -170,6 +173,3 @@ def test_the_first_screen_of_overview_is_read_at_a_glance(
             expect(page.get_by_text("Tried: final means")).to_be_visible()
             expect(page.locator(".st-key-sibling-lines img")).to_have_count(len(tried))
         read_at_a_glance(page, 60)
-    finally:
-        for place in places:
-            place.unlink()
