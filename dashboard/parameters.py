@@ -9,11 +9,11 @@ from ratioscope.inert import safe
 
 _NAMES = """
 a against algorithm all allaged along as-reported at baseline beside by bylag carry causes chartcolour chartlogx
-chartlogy chartmark charts chartx charty colour columns command dash eta experiment explain extremes facet find
+chartlogy chartmark charts chartx charty checks colour columns dash eta experiment explain extremes facet find
 finding findings floor follow format framework from group groupby groups-shown lagcut lipschitz log logy mean measure
 metric notices only order origin other over owner pair panels prompts q ranking replay reportmetric reportpages
 reportpagesofall reportpagesofeach rule run schema seeds seq settings severity show siblings smooth sql stalecut
-statistic status step sweep sweep-over table tag texts to token top1 unchecked values watch where wholelog
+statistic status step sweep sweep-over table tag texts to token top1 values watch where wholelog
 """
 """What views and components ask for; what is declared for a page comes from there."""
 

@@ -81,7 +81,6 @@ def render() -> None:
             if door.open:
                 draw(*floor)
     _schema(subject)
-    _command(opened)
     how_to_read(linter.PAGE.explained(opened.limits))
     with body:
         whole = _wants_everything(opened)
@@ -175,14 +174,13 @@ def _remarks(opened: Opened, checked: _Checked) -> None:
             if door.open:
                 draw(*impossible)
     unknown = [remark for remark in checked.remarks if remark.outcome is Outcome.NOT_CHECKED]
-    if unknown:
-        with fold("unchecked", f"{len(unknown)} of {len(CHECKS)} checks could not run", _named(unknown)) as door:
-            if door.open:
-                draw(linter.listed(unknown, "Why not"))
     passed = [remark for remark in checked.remarks if remark.outcome is Outcome.PASSED]
-    if passed:
-        with st.expander(f"{len(passed)} of {len(CHECKS)} checks passed", icon=":material/check_circle:"):
-            draw(linter.listed(passed, "Measured"))
+    not_run = f"could not run: {_named(unknown)}" if unknown else ""
+    with fold("checks", f"{len(passed)} of {len(CHECKS)} checks passed", not_run) as door:
+        if door.open:
+            draw(*(linter.listed(some, seen) for some, seen in ((unknown, "Why not"), (passed, "Measured")) if some))
+            st.caption("The same on the command line:")
+            st.code(one_line(f"ratioscope check {shlex.quote(str(opened.run.folder))}"), language="shell")
 
 
 def _named(remarks: Sequence[Finding]) -> str:
@@ -289,10 +287,3 @@ def _schema(subject: Subject) -> None:
             },
             alt="All columns with the share of rows that have a value",
         )
-
-
-def _command(opened: Opened) -> None:
-    with fold("command", "The same on the command line", "ratioscope check") as door:
-        if not door.open:
-            return
-        st.code(one_line(f"ratioscope check {shlex.quote(str(opened.run.folder))}"), language="shell")

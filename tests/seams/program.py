@@ -87,7 +87,8 @@ def fast(folder: Path) -> list[float]:
 
 def opened_pages(run: str) -> dict[str, Any]:
     """Every page of the app, each with what a test asks it."""
-    seen = {name: pages.visit(name, run=run, **({"findings": "true"} if name == "overview" else {})) for name in MENU}
+    opened = {"overview": {"findings": "true"}, "linter": {"checks": "true"}}
+    seen = {name: pages.visit(name, run=run, **opened.get(name, {})) for name in MENU}
     clipping, filtered = seen["clipping"], pages.visit("clipping", run=run, rule=OTHER)
     return {
         "menu": {name: page.title for name, page in seen["seam"].session_state["ratioscope"].pages.items()},
