@@ -45,7 +45,7 @@ def sibling_results(run_id: str) -> None:
         here = known.get(run_id, Headline())
         read = [sibling for sibling in changed if sibling.run_id in known]
         best = sorted(read, key=lambda sibling: _place(known[sibling.run_id], here.level_metric))[:_MOST_BESIDE]
-        _head([run.run_id for run in asked], _told(len(read), len(changed), _end(here)), _explained(here) + others)
+        _head([run.run_id for run in asked], _told(len(read), len(changed)), _explained(here) + others)
         names, scale = short_settings(best), _scale([here, *(known[sibling.run_id] for sibling in best)])
         with st.container(key="sibling-lines", gap="xxsmall"):
             for sibling in best:
@@ -104,11 +104,11 @@ def _place(headline: Headline, metric: str) -> float:
     return -headline.level_end
 
 
-def _told(read: int, n: int, end: str) -> str:
-    """The best are shown, of those that have been read; beside the end of this run."""
+def _told(read: int, n: int) -> str:
+    """The best are shown, of those that have been read; beside the line of this run."""
     if read < n:
         return f": {read} of {n} runs read so far"
-    return f": final means (grey: this run{f', {end}' if end else ''})"
+    return ": final means (grey: this run)"
 
 
 def _explained(here: Headline) -> str:
@@ -118,7 +118,7 @@ def _explained(here: Headline) -> str:
         return said
     metric = CATALOGUE[here.level_metric]
     last = escape(rounded_level(here.metrics[metric.key], share=metric.share))
-    return f"{metric.label}. {said} The last value of this run is {last}."
+    return f"{metric.label}. {said} This run's is {_end(here)}; its last value is {last}."
 
 
 def _scale(shown: Sequence[Headline]) -> tuple[float, float]:

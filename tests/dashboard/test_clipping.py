@@ -99,7 +99,7 @@ def test_clip_the_loss_leads_to_the_clip_that_was_tried_and_ended_best(root: Pat
     ]
     plain = told.replace("\\", "")
     assert plain.startswith("Evaluation accuracy. One run, of the same seed, each.")
-    assert "The last value of this run is 64%." in plain
+    assert "This run's is 67%; its last value is 64%." in plain
     assert plain.endswith(" 1 more run of this task differs in several settings, the seed included.")
 
 
