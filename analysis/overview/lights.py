@@ -48,7 +48,7 @@ class LightState(Enum):
     RISING = ("rising", Severity.NONE, "↗", "trending_up")
     FLAT = ("flat", Severity.NOTICE, "→", "trending_flat")
     DROPPING = ("dropping now", Severity.WARNING, "↘", "trending_down")
-    SET_BACK = ("set back", Severity.WARNING, "∨", "show_chart")
+    SET_BACK = ("set back", Severity.WARNING, "∨", "swap_vert")
     FALLEN = ("fallen", Severity.WARNING, "↓", "south")
     SMALL = ("small", Severity.NONE, "✓", "check_circle")
     HIGH = ("high", Severity.WARNING, "◆", "warning")
