@@ -149,7 +149,7 @@ class Reader:
             with self._lock:
                 self._waiting = deque(run.folder for run, _ in left)
             for folder, worked_out in self._work_out(len(left)):
-                if not worked_out.problem or folder.exists():  # one that is gone may come back, as a link does
+                if not (worked_out.problem and _is_gone(folder)):  # it may come back, as a link does
                     self._note(*of[str(folder)], worked_out, time.monotonic() - begun)
                 begun = time.monotonic()
         finally:
@@ -191,6 +191,12 @@ def _kept(folder: Path) -> Headline | None:
     with suppress(Exception):  # said when it is worked out
         return read_headline(folder, compute=False)
     return None
+
+
+def _is_gone(folder: Path) -> bool:
+    with suppress(OSError, RatioscopeError):  # a storage that is away has not lost it
+        return not folder.exists()
+    return False
 
 
 def _bytes(folder: Path) -> int:

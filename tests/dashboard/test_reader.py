@@ -88,6 +88,29 @@ def test_a_run_that_goes_while_it_waits_and_comes_back_is_read(fresh: Path, monk
     assert known is not None and not known.problem and known.tokens
 
 
+def test_a_folder_that_cannot_be_asked_for_keeps_the_others_from_nothing(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below a folder that may not be entered, or in a storage that is away."""
+    real = Path.exists
+
+    def found(folder: Path) -> Headline:
+        return Headline(problem="away") if folder.name == "mine" else Headline(tokens=1)
+
+    def exists(folder: Path) -> bool:
+        if folder.name == "mine":
+            raise PermissionError(folder)
+        return real(folder)
+
+    monkeypatch.setattr(reading, "found", found)
+    reader, listed = Reader(), discover([fresh])
+    monkeypatch.setattr(Path, "exists", exists)
+    reader.ask(listed)
+    reader.wait(60)
+    known = {run.run_id: reader.get(run) for run in listed}
+    assert known == {"mine": Headline(problem="away"), "other": Headline(tokens=1)}
+
+
 def test_processes_read_the_same_as_the_thread(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(fresh / "third", make_steps(2))
     reader, listed = Reader(processes=2), discover([fresh])
