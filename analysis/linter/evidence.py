@@ -19,7 +19,7 @@ from ratioscope.analysis.findings.finding import Example, Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.sample import COLUMNS as SAMPLED
 from ratioscope.analysis.linter.sample import Drawn, Sample
-from ratioscope.analysis.runs.database import filled, query
+from ratioscope.analysis.runs.database import PIECE, filled, query
 from ratioscope.analysis.runs.left_out import LeftOut
 from ratioscope.analysis.runs.relations import create_usable
 from ratioscope.analysis.runs.store import Run
@@ -72,10 +72,6 @@ ROW_FAULTS: dict[str, str] = {
 # More rows than this are not needed to see a shift; groups are chosen by a hash of their key.
 ENOUGH_ROWS = 300_000
 
-# So few rows, of both tables, are held with all that is computed of them: to work out what thirty queries over nested
-# views mean takes longer than to answer them. As many as DuckDB reads in one piece.
-_FEW_ROWS = 122_880
-
 EXAMPLES = 3
 
 
@@ -106,7 +102,8 @@ class LogEvidence(Evidence):
         self.steps = steps[(steps["step"] >= (first or 0)) & ((last is None) | (steps["step"] <= last))]
         """The rows of the steps table, one a step."""
         rows = connection.execute("select (select count(*) from token) + (select count(*) from sequence)").fetchall()
-        held = rows[0][0] <= _FEW_ROWS
+        # To work out what thirty queries over nested views mean takes longer than to answer them.
+        held = rows[0][0] <= PIECE
         for name in ("token", "sequence") if held else ():
             connection.execute(f"create or replace temp table {name} as select * from {name}")
         if held:

@@ -16,6 +16,9 @@ from ratioscope.storage.places import Remote
 
 _ROOMS = Path(__file__).parents[1]
 
+PIECE = 122_880
+"""Rows that DuckDB gives to a thread: where there are no more, all other threads only wait."""
+
 _one_thread: ContextVar[bool] = ContextVar("_one_thread", default=False)
 
 
@@ -50,15 +53,20 @@ def filled(name: str, **values: str) -> str:
 
 
 @contextmanager
-def connect(readable: Sequence[Path], *, memory_limit: str = "2GB") -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    readable: Sequence[Path], *, memory_limit: str = "2GB", few: bool = False
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that can read Parquet files below `readable`, and nothing else; what is made in it goes with it.
 
     To open a database takes twenty times as long as most queries of a small run, and a run is asked many times: the
     databases of the last few are kept, empty, and each serves one connection at a time.
+
+    Args:
+        few: no table has more rows than one `PIECE`.
     """
     folders = tuple(str(folder.resolve()) for folder in readable)
     elsewhere_too = any(isinstance(folder, Remote) for folder in readable)
-    key = (folders, memory_limit, _one_thread.get())
+    key = (folders, memory_limit, few or _one_thread.get())
     database = None if elsewhere_too else _taken(key)
     database = database or _opened(*key, elsewhere_too=elsewhere_too)
     connection = database.cursor()

@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ratioscope.analysis.runs.columns import columns_with_values, counted, schema_of
-from ratioscope.analysis.runs.database import connect, query
+from ratioscope.analysis.runs.database import PIECE, connect, query
 from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.left_out import LeftOut, kept_rows
@@ -33,6 +33,7 @@ from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import Remote
 
 _FEW = 600_000
+"""Rows that fit into little memory: tens of megabytes."""
 
 
 @contextmanager
@@ -54,10 +55,12 @@ def relations(
         RatioscopeError: a file that was there at opening cannot be read any more.
     """
     inside = f"step between {first if first is not None else 0} and {last if last is not None else 2**31 - 1}"
-    with connect(run.places) as connection:
-        try:
+    inside_of = {name: [file for file in files if _overlaps(file, first, last)] for name, files in run.files.items()}
+    try:
+        few = all(_at_most(PIECE, inside_of[table.name]) for table in tables)
+        with connect(run.places, few=few) as connection:
             for table in tables:
-                files = [file for file in run.files[table.name] if _overlaps(file, first, last)]
+                files = inside_of[table.name]
                 create_views(
                     connection,
                     table,
@@ -65,19 +68,20 @@ def relations(
                     run.files[schema.SEQUENCES.name],
                     inside,
                     run.versions_ahead if run.counts_versions else None,
-                    tokens=[file for file in run.files[schema.TOKENS.name] if _overlaps(file, first, last)],
-                    held=_are_few(files) and not isinstance(run.folder, Remote),  # else every column would be moved
+                    tokens=inside_of[schema.TOKENS.name],
+                    # Of one elsewhere every column would be moved.
+                    held=_at_most(_FEW, files) and not isinstance(run.folder, Remote),
                     held_out=held_out,
                     left_out=run.left_out,
                 )
             yield connection
-        except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
-            if failure := storage_failure(error):
-                raise failure from None
-            every = [file.path for files in run.files.values() for file in files]
-            if problem := unreadable(every, error):
-                raise problem from None
-            raise
+    except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        if failure := storage_failure(error):
+            raise failure from None
+        every = [file.path for files in run.files.values() for file in files]
+        if problem := unreadable(every, error):
+            raise problem from None
+        raise
 
 
 def create_views(
@@ -211,12 +215,12 @@ def may_hold_out(file: TableFile) -> bool:
     return False
 
 
-def _are_few(files: Sequence[TableFile]) -> bool:
-    """Whether all rows of the files fit into little memory: tens of megabytes."""
+def _at_most(most: int, files: Sequence[TableFile]) -> bool:
+    """Whether the files have no more rows; no more of them are opened than that takes."""
     rows = 0
     for file in files:
         rows += counted(file)[0]
-        if rows > _FEW:
+        if rows > most:
             return False
     return True
 
