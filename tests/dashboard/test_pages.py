@@ -206,24 +206,24 @@ def test_a_live_run_shows_its_new_steps_at_the_next_run_of_the_script(live: RunR
     assert str(at.metric[0].delta).endswith(f", last {metric_value('reward', float(step.sequences['reward'].mean()))}")
 
 
-@pytest.mark.parametrize("page", [*RUN_PAGES, "compare"])
-def test_a_page_that_stands_open_keeps_no_state(live: RunRecorder, root: Path, page: str) -> None:
+def test_pages_that_stand_open_keep_no_state(live: RunRecorder, root: Path) -> None:
     """A state of a long run takes tens of megabytes, and each viewer of a run that is written sees hundreds."""
     gc.freeze()  # what other tests have made is not looked through
     write_run(root / "another", make_steps(5), algorithm={"name": "reinforce"}, schedule=SCHEDULE)
-    chosen = ["live-run", "another"] if page == "compare" else "live-run"
-    stands_open, at = visit(page, run=chosen), visit(page, run=chosen)
+    chosen: dict[str, Any] = dict.fromkeys(RUN_PAGES, "live-run") | {"compare": ["live-run", "another"]}
+    stand_open, followed = ({page: visit(page, run=run) for page, run in chosen.items()} for _ in range(2))
     gc.collect()
     drawn = [ref(one) for one in gc.get_objects() if isinstance(one, Run) and one.folder == live.folder]
     assert drawn
     for step in make_steps(7)[5:]:  # what is computed is kept for two states
         live.record_step(step.number, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
         live.flush()
-        at.run()
+        for at in followed.values():
+            at.run()
     gc.collect()
     gc.unfreeze()
     assert not any(one() for one in drawn)
-    assert not stands_open.run().exception
+    assert [page for page, at in stand_open.items() if at.run().exception] == []
 
 
 def test_what_a_page_has_borrowed_is_there_until_another_state_has_come(
