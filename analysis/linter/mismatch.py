@@ -35,6 +35,7 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     sampler_avoids_repeats,
     shifted_from_a_token_on,
 )
+from ratioscope.analysis.linter.mismatch_of_rare_tokens import rare_tokens_are_rarer_in_the_trainer
 from ratioscope.analysis.linter.mismatch_over_steps import (
     labels_make_no_difference,
     mismatch_at_the_first_update,
@@ -330,7 +331,8 @@ cause(
 cause(
     "padding", Family.MISMATCH, "Padding reaches the log-probabilities: short responses of a batch differ more",
     requires=(mismatch_of_short_responses,),
-    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on, mismatch_is_periodic),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on, mismatch_is_periodic,
+             rare_tokens_are_rarer_in_the_trainer),
     do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
     reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
 )  # fmt: skip
@@ -374,6 +376,12 @@ cause(
     refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit, mismatch_is_periodic),
     do="Raise the context length of the server above the length limit, or leave these positions out.",
     reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
+)  # fmt: skip
+cause(
+    "rare_tokens", Family.MISMATCH, "The sampler gives rare tokens more than the trainer, as behind a soft cap of logits",
+    requires=(rare_tokens_are_rarer_in_the_trainer,), refutes=(sampler_avoids_repeats, *_SETTINGS),
+    do="Compare what both engines do to logits before the softmax: a soft cap, a scale, a logits processor.",
+    reports=("TRL #5692", "TRL #5691", "unsloth-zoo #593"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "repetition_penalty", Family.MISMATCH, "The sampler punishes tokens that it has written before",
