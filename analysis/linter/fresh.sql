@@ -37,30 +37,38 @@ pack as (
 visit as (
     select step, prompt_id, row_number() over (partition by prompt_id order by step) - 1 as visit
     from (select distinct step, prompt_id from sequence where prompt_id is not null)
+),
+stretch as (
+    select step, seq_id, behavior_version, min(position) as begins, max(position) as ends
+    from examined group by step, seq_id, behavior_version
+),
+versions_of as (
+    select step, seq_id, min(behavior_version) as oldest, max(behavior_version) as newest
+    from stretch group by step, seq_id
+),
+placed as (
+    select step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, behavior_version,
+        $apart as apart, routing_agreement, segment_id, logp_current::double - logp_same_engine as onward
+    from examined
+    where logp_behavior is not null and isfinite($apart) and invalid is null and hash(step, group_id) % $every = 0
+),
+extent as (
+    select step, seq_id, max(position) as last_position, min(turn) is not distinct from max(turn) as of_one_turn
+    from placed group by step, seq_id
 )
 select
     step, seq_id, group_id, position, turn, token_id, version_lag, logp_behavior, apart as fresh, routing_agreement,
     engine, rank, environment, adapter, prompt_id, visit, segment_id, history_break, later_half,
-    behind_change, before_change, onward,
-    case when (min(turn) over response_of) is not distinct from (max(turn) over response_of)
-        then prompt_tokens + position end as absolute,
-    max(position) over response_of as last_position
-from (
-    select
-        *, $apart as apart,
-        case when behavior_version > min(behavior_version) over (partition by step, seq_id)
-            then position - min(position) over (partition by step, seq_id, behavior_version) end as behind_change,
-        case when behavior_version < max(behavior_version) over (partition by step, seq_id)
-            then max(position) over (partition by step, seq_id, behavior_version) - position end as before_change,
-        logp_current::double - logp_same_engine as onward
-    from examined
-    -- The windows are over whole responses, but of no others than those that have such a token.
-    semi join (select step, seq_id from examined where isfinite($apart)) as placed using (step, seq_id)
-    where hash(step, group_id) % $every = 0
-    qualify logp_behavior is not null and isfinite(apart) and invalid is null
-)
+    case when behavior_version > oldest then position - begins end as behind_change,
+    case when behavior_version < newest then ends - position end as before_change,
+    onward,
+    case when of_one_turn then prompt_tokens + position end as absolute,
+    last_position
+from placed
+join extent using (step, seq_id)
+left join versions_of using (step, seq_id)
+left join stretch using (step, seq_id, behavior_version)
 left join response using (step, seq_id)
 left join pack using (step, seq_id)
 left join visit using (step, prompt_id)
-window response_of as (partition by step, seq_id)
 order by step, seq_id, position
