@@ -7,7 +7,7 @@ sample sizes go through mpmath, so that nothing overflows or cancels.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
-from math import exp, expm1, fsum, inf, isfinite, isinf, isnan, sqrt
+from math import exp, expm1, fsum, inf, isfinite, isinf, isnan, log1p, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +92,22 @@ def rate_interval(x: list[float], n: list[float], lowest: float = 0.0, highest: 
     """The same from the sums of each group."""
     theta, variance = _ratio_and_variance(x, n)
     half = stats.t.ppf(0.975, degrees_of_freedom(n)) * sqrt(variance)
-    if isinf(lowest) or not half:
+    if isinf(lowest):
         return theta - half, min(theta + half, highest)
+    low, high = _above(theta, half, lowest)
+    return low, min(high, highest)
+
+
+def _above(theta: float, half: float, lowest: float = 0.0) -> tuple[float, float]:
+    """Both ends for what cannot be below the lowest value: its variance grows with the distance from there."""
+    if not half:
+        return theta, theta
     # (t - m)^2 m = h^2 t with m = theta - lowest  <=>  m t^2 - (2 m^2 + h^2) t + m^3 = 0
     with mp.workdps(50):  # nearly a double root
-        m, half = mp.mpf(theta) - lowest, mp.mpf(half)
-        roots = mp.polyroots([m, -(2 * m * m + half * half), m**3], 200, extraprec=200)
+        m, wide = mp.mpf(theta) - lowest, mp.mpf(half)
+        roots = mp.polyroots([m, -(2 * m * m + wide * wide), m**3], 200, extraprec=200)
         low, high = sorted(float(mp.re(root) + lowest) for root in roots)
-    return low, min(high, highest)
+    return low, high
 
 
 def rewards_are_shares(folder: Path, step: int) -> bool:
@@ -131,6 +139,53 @@ def wilson_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
     roots = mp.polyroots([effective + t * t, -(2 * p * effective + t * t), p * p * effective])
     low, high = sorted(float(mp.re(root)) for root in roots)
     return max(low, 0.0), min(high, 1.0)
+
+
+def product_interval(folder: Path, step: int, key: str) -> tuple[float, float]:
+    """Of an effective sample size or a chi-square: a product of powers of sums, by the logarithm's linearisation.
+
+    One-sided bounds for responses. An effective sample size is no share above 1: minus its logarithm has Wilson's form.
+    """
+    all_rows = [row for row in rows_of(folder, "tokens") if row["step"] == step]
+    if key == "ess_token":
+        weights = [(row["group_id"], _log_rho(row)) for row in all_rows if is_valid(row)]
+    else:
+        weights = _log_sequence_weights(all_rows)
+    of_group: dict[int, list[Any]] = defaultdict(list)
+    for group, log_w in weights:
+        of_group[group].append(mp.exp(mp.mpf(log_w)))
+    first, second, n = (
+        [mp.fsum(term(w) for w in of) for of in of_group.values()]
+        for term in (lambda w: w, lambda w: w * w, lambda w: mp.mpf(1))
+    )
+    level = 0.975 if key == "ess_token" else 0.95
+    if key.startswith("ess"):
+        log, half = _logarithm([(first, 2), (second, -1), (n, -1)], level)
+        low, high = _above(-log, half)
+        return exp(-high), exp(-low)
+    if key == "chi2_seq_raw":
+        log, half = _logarithm([(second, 1), (n, -1)], level)
+        return expm1(log - half), expm1(log + half)
+    centred = [mp.fsum((w - 1) ** 2 for w in of) for of in of_group.values()]
+    log, half = _logarithm([(centred, 1), (n, -1)], level)
+    ends = exp(log - half), exp(log + half)
+    return ends if key == "chi2_seq" else (log1p(ends[0]), log1p(ends[1]))
+
+
+def _logarithm(powers: list[tuple[list[Any], int]], level: float) -> tuple[float, float]:
+    """Of a product of powers of sums over groups, and the half width; each group's influence as if it were left out."""
+    totals = [mp.fsum(terms) for terms, _ in powers]
+    n, total = powers[-1][0], totals[-1]
+    groups = len(n)
+    influence = [
+        mp.fsum(power * terms[group] / of for (terms, power), of in zip(powers, totals, strict=True))
+        / (1 - n[group] / total)
+        for group in range(groups)
+    ]
+    variance = mp.fsum(each**2 for each in influence) * (groups - 1) / groups
+    half = stats.t.ppf(level, degrees_of_freedom([float(size) for size in n])) * mp.sqrt(variance)
+    log = mp.fsum(power * mp.log(of) for (_, power), of in zip(powers, totals, strict=True))
+    return float(log), float(half)
 
 
 def _group_sums(folder: Path, step: int, key: str) -> tuple[list[float], list[float]]:

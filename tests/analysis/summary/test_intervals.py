@@ -16,7 +16,6 @@ from ratioscope.analysis.summary.intervals import (
     degrees_of_freedom,
     effective_groups,
     fraction_interval,
-    log_intervals,
     percentile_interval,
     share_intervals,
 )
@@ -67,37 +66,6 @@ def test_unequal_groups_count_for_less() -> None:
     assert 1 <= degrees_of_freedom(sizes, one)[0] < effective - 1
 
 
-def test_the_degrees_of_freedom_are_those_of_the_matrices() -> None:
-    """Bell and McCaffrey's of the jackknife, by linear algebra, and the effective number of groups less 1."""
-    sizes = np.array([3.0, 1.0, 8.0, 2.0, 2.0])
-    w = sizes / sizes.sum()
-    centred = np.eye(5) - np.outer(np.ones(5), w)
-    quadratic = centred.T @ np.diag(w**2 / np.diag(centred @ centred.T)) @ centred
-    of_groups = np.trace(quadratic) ** 2 / np.trace(quadratic @ quadratic)
-    of_tokens = 1 / (w**2).sum() - 1
-    found = degrees_of_freedom(np.concatenate([np.ones(4), sizes]), np.array([0, 4]))
-    assert found == pytest.approx([3, np.sqrt(of_groups * of_tokens)])
-
-
-def test_the_interval_of_a_logarithm_is_the_written_formula() -> None:
-    """Of two steps, with unequal groups of which one is empty: each group's influence, as if it were left out."""
-    rng = np.random.default_rng(5)
-    starts, n = np.array([0, 6]), np.array([4.0, 1.0, 0.0, 9.0, 2.0, 5.0, 7.0, 3.0, 3.0, 8.0, 1.0])
-    w, squares = (rng.gamma(2.0, size=11) * n for _ in range(2))
-    low, high = log_intervals([(w, 2), (squares, -1), (n, -1)], starts)
-    for step, groups in enumerate((range(6), range(6, 11))):
-        used = [group for group in groups if n[group]]
-        total = {"w": sum(w[used]), "squares": sum(squares[used]), "n": sum(n[used])}
-        log = 2 * np.log(total["w"]) - np.log(total["squares"]) - np.log(total["n"])
-        moved = [
-            (2 * w[g] / total["w"] - squares[g] / total["squares"] - n[g] / total["n"]) / (1 - n[g] / total["n"])
-            for g in used
-        ]
-        variance = (len(used) - 1) / len(used) * sum(each**2 for each in moved)
-        half = stats.t.ppf(0.975, degrees_of_freedom(n[used], np.zeros(1, dtype=int))[0]) * np.sqrt(variance)
-        assert (low[step], high[step]) == pytest.approx((log - half, log + half))
-
-
 def test_no_interval_leaves_what_is_possible() -> None:
     """Of a mean that cannot be negative the product of the ends is its square."""
     x, n = np.array([0.0, 0.0, 0.0, 4.0]), np.full(4, 2.0)
@@ -119,6 +87,9 @@ def test_a_share_of_squares_never_leaves_0_to_1() -> None:
 def test_one_group_has_no_interval() -> None:
     one = np.array([3.0]), np.array([10.0])
     assert all(np.isnan(cluster_interval(*one))) and all(np.isnan(fraction_interval(*one)))
+    assert cluster_interval(np.array([3.0, 5.0, 1.0]), np.array([10.0, 8.0, 0.0])) == pytest.approx(
+        cluster_interval(np.array([3.0, 5.0]), np.array([10.0, 8.0]))
+    )
     with_an_empty_one = np.array([3.0, 0.0]), np.array([10.0, 0.0])
     assert all(np.isnan(cluster_interval(*with_an_empty_one)))
     assert all(np.isnan(fraction_interval(*with_an_empty_one)))
