@@ -12,6 +12,7 @@ from ratioscope.analysis.linter.applied_clip import (
     lower_bound_is_epsilon,
     much_is_clipped,
 )
+from ratioscope.analysis.linter.applied_divisor import divisor_unlike_the_limit, is_a_whole_multiple
 from ratioscope.analysis.linter.applied_penalty import (
     configured_penalty_has_no_gradient,
     few_tokens_hold_the_penalty,
@@ -152,6 +153,12 @@ cause(
     reports=("ms-swift #10117", "TRL #6024"), severity=Severity.NOTICE,
 )  # fmt: skip
 cause(
+    "divided_by_another_constant", F.LOSS, "The loss divides by another constant than the configured limit",
+    requires=(divisor_unlike_the_limit,), refutes=(weight_is_the_advantage,),
+    do="Pass the limit of tokens into the loss; where the constant is a whole multiple of it, look at ranks and "
+    "accumulation.", reports=("miles #1328",),
+)  # fmt: skip
+cause(
     "padding_in_the_mean", F.LOSS, "The mean of the loss counts padding as tokens", requires=(weight_counts_padding,),
     do="Divide the sum of the loss by the sum of its mask, over all micro-batches and ranks of the step.",
     reports=("prime-rl #674", "miles #2796"),
@@ -234,7 +241,9 @@ def applied_loss(evidence: LogEvidence) -> list[Finding]:
 
 
 def _severity(evidence: LogEvidence, suspect: Suspect) -> Severity:
-    """A clip that stops hardly a token costs little, whatever it is spent on."""
+    """A clip that stops hardly a token costs little, whatever it is spent on; to count ranks twice scales all alike."""
     if suspect.cause.name == "clip_spent_on_numerics" and not much_is_clipped(evidence).present:
+        return Severity.NOTICE
+    if suspect.cause.name == "divided_by_another_constant" and is_a_whole_multiple(evidence):
         return Severity.NOTICE
     return suspect.cause.severity

@@ -16,6 +16,7 @@ from ratioscope.analysis.findings.logged import GROUP, Need
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
 from ratioscope.analysis.linter.check import check
+from ratioscope.analysis.linter.constant_groups import constant_groups_in_the_update
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.linter.fate import CLEARLY, FEWEST_OF_EITHER, MOST_REJECTED, fates
 from ratioscope.analysis.linter.keys import sequence_rows
@@ -267,6 +268,12 @@ cause(
 cause(
     "rejected_in_the_mean", F.SELECTION, "Rejected tokens count in the mean of the loss",
     requires=(kept_are_not_rescaled,), do="Divide the loss by the tokens that are kept.", severity=Severity.NOTICE,
+)  # fmt: skip
+cause(
+    "constant_groups_stay", F.SELECTION, "Groups of equal rewards are to be removed, and stay in the update",
+    requires=(constant_groups_in_the_update,),
+    do="Look whether the filter runs before the batch is made, and on the rewards that advantages are made of.",
+    reports=("tinker-cookbook #155",), explains=("zero_signal",),
 )  # fmt: skip
 cause(
     "padding_in_the_threshold", F.SELECTION,

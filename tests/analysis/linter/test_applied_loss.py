@@ -26,6 +26,11 @@ def parts(weight: str = "ratio", gate: str = "one_side", **others: str) -> dict[
     return {"name": "grpo", "parts": stated, "parameters": CLIP | {"cap": CAP}}
 
 
+def limited(aggregation: str = "longest_mean", **limits: int) -> dict[str, Any]:
+    """One that divides the sums of responses by a limit of tokens, and names it."""
+    return parts(aggregation=aggregation) | {"parameters": CLIP | limits}
+
+
 UNSTATED = {"name": "grpo", "parameters": CLIP}
 
 
@@ -120,6 +125,22 @@ FAULTS = {
     "padded to a limit": Loss(
         parts(aggregation="token_mean"), scale="limit", cause="padding_in_the_mean", words="padding to 16 tokens"
     ),
+    "another constant": Loss(
+        limited(max_tokens=100), scale="limit", cause="divided_by_another_constant", words="16 tokens a response, where"
+    ),
+    "another constant, short steps": Loss(
+        limited(max_completion_length=5),
+        scale="limit",
+        short=True,
+        cause="divided_by_another_constant",
+        words="16 tokens a response, where 5 are configured",
+    ),
+    "another constant, by the name alone": Loss(
+        {"name": "dr_grpo", "parameters": CLIP | {"response_length": 1000}},
+        scale="limit",
+        cause="divided_by_another_constant",
+        words="where 1,000 are configured",
+    ),
     "a short step as a full one": Loss(
         parts(aggregation="token_mean"), scale="full", short=True, cause="short_steps_divided_as_full", words="0.5 ×"
     ),
@@ -186,6 +207,13 @@ CONTROLS = {
     "grpo, sequence mean, short steps": Loss(parts(), by_response=True, short=True),
     "grpo, sequence mean": Loss(parts(), by_response=True),
     "grpo, sequence mean, stated": Loss(parts(aggregation="sequence_mean"), by_response=True),
+    "the limit": Loss(limited(max_tokens=16), scale="limit"),
+    "the limit, short steps": Loss(limited(response_length=16), scale="limit", short=True),
+    "the limit, a little more than that of the sampler": Loss(limited(max_tokens=14), scale="limit"),
+    "a constant of its own, as configured": Loss(limited(max_tokens=100, loss_scale_factor=16), scale="limit"),
+    "no constant": Loss(limited(max_tokens=100)),
+    "a constant, and another aggregation": Loss(limited("sequence_sum", max_tokens=100), scale="limit"),
+    "a constant, and no limit": Loss(limited(), scale="limit"),
     "truncated": Loss(parts("truncated", "none"), "2.0", False, spread=0.5),
     "truncated, by response": Loss(parts("truncated", "none"), "2.0", False, spread=0.5, by_response=True),
     "a cap that the weight has not": Loss(parts("ratio", "none"), "ratio", False, spread=0.5),
@@ -297,6 +325,12 @@ def test_a_near_miss_is_not_named(tmp_path: Path, name: str) -> None:
     for seed in range(2):
         found = remarks(tmp_path / f"{name} {seed}", CONTROLS[name], seed)
         assert [remark.sentence for remark in found if remark.severity] == []
+
+
+def test_a_whole_multiple_of_the_limit_is_a_notice(tmp_path: Path) -> None:
+    """As four ranks or micro-batches make it, which a log of gradients need not count."""
+    (found,) = remarks(tmp_path / "run", Loss(limited(max_tokens=64), scale="limit"))
+    assert found.of_cause == "divided_by_another_constant" and found.severity is Severity.NOTICE
 
 
 def test_the_rule_is_computed_without_pytorch() -> None:

@@ -259,6 +259,88 @@ def test_a_selection_that_the_manifest_states_is_none(tmp_path: Path) -> None:
     assert not any(each.severity for each in found)
 
 
+def constant(batch: Batch) -> None:
+    """All responses of two of the eight groups are right."""
+    batch.reward[: 2 * GROUP] = 1.0
+
+
+def constant_and_dropped(batch: Batch) -> None:
+    constant(batch)
+    batch.dropped[: 2 * GROUP] = True
+
+
+def constant_and_masked(batch: Batch) -> None:
+    constant(batch)
+    batch.rejected[: 2 * GROUP] = True
+
+
+def constant_but_for_one_that_is_dropped(batch: Batch) -> None:
+    constant(batch)
+    batch.reward[: 2 * GROUP : GROUP], batch.dropped[: 2 * GROUP : GROUP] = 0.0, True
+
+
+def constant_but_for_one_without_a_score(batch: Batch) -> None:
+    constant(batch)
+    batch.reward[: 2 * GROUP : GROUP] = np.nan
+
+
+def rarely_constant(batch: Batch) -> None:
+    batch.reward[:GROUP] = np.where(batch.rng.random() < 0.3, 1.0, batch.reward[:GROUP])
+
+
+REMOVES = {"remove_constant_reward_groups": True}
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "named"),
+    [
+        (constant, REMOVES, True),
+        (constant, {"filter_groups": {"enable": True, "metric": "acc"}}, True),
+        (constant, {"dynamic_sampling": {"type": "filter", "max_sample_batches": 30}}, True),
+        (constant, {"dynamic_sampling": {"groups_generated": 16, "groups_kept": 8}}, True),
+        (constant, {"use_dynamic_sampling": True}, True),
+        (constant, {"dynamic_sampling_filter_path": "hub.dynamic_sampling_filters.check_reward_nonzero_std"}, True),
+        (constant, {}, False),
+        (constant, {"remove_constant_reward_groups": False}, False),
+        (constant, {"filter_groups": {"enable": False, "metric": "acc"}}, False),
+        (constant, {"dynamic_sampling": {"type": None, "max_sample_batches": 30}}, False),
+        (constant, {"dynamic_sampling_filter_path": "hub.filters.too_long"}, False),
+        (constant_and_dropped, REMOVES, False),
+        (constant_and_masked, REMOVES, False),
+        (constant_but_for_one_that_is_dropped, REMOVES, False),
+        (constant_but_for_one_without_a_score, REMOVES, False),
+        (rarely_constant, REMOVES, False),
+        (nothing, REMOVES, False),
+    ],
+)
+def test_groups_of_equal_rewards_that_stay_are_named(
+    fault: Fault, settings: dict[str, Any], named: bool, tmp_path: Path
+) -> None:
+    algorithm = {"name": "grpo", "parameters": settings}
+    run = open_run(write_run(tmp_path / "run", steps_of(fault, 0), algorithm=algorithm))
+    said = [each for each in asked(run, "selection") if each.of_cause == "constant_groups_stay"]
+    assert len(said) == named
+    if named:
+        assert "have equal rewards and no advantage" in said[0].sentence and next(iter(settings)) in said[0].sentence
+        assert said[0].severity is Severity.WARNING and said[0].examples
+
+
+def test_groups_of_equal_rewards_with_an_advantage_are_another_matter(tmp_path: Path) -> None:
+    """The filter, and the advantages, look at something else than the logged reward."""
+
+    def another_reward(batch: Batch) -> None:
+        batch.reward = batch.reward + 0.01 * batch.rng.standard_normal(N)
+
+    def logged(step: Step) -> Step:
+        reward = np.array(step.sequences["reward"])
+        reward[: 2 * GROUP] = 1.0
+        return step.with_sequences(reward=reward)
+
+    steps = (logged(step) for step in steps_of(another_reward, 0))
+    run = open_run(write_run(tmp_path / "run", steps, algorithm={"name": "grpo"}, task=REMOVES))
+    assert "constant_groups_stay" not in {each.of_cause for each in asked(run, "selection")}
+
+
 def of_one_token(folder: Path, *, placeholder: float | None, token: int = 0) -> Run:
     """A run of which some responses are one token: that the sampler is certain of, or drawn like the others."""
     log = simulate(Shape(31, lag=0, steps=12, groups=12, noise=0.0, environments=("tools", "maths")))
