@@ -1,7 +1,9 @@
 """What a batch is made of: prompts that ranks share, or steps in a row, and responses that were there before."""
 
+from math import sqrt
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.cause import Family, cause
@@ -32,6 +34,12 @@ _MOST_SEEN = 0.8
 """Share of the stated prompts above which the data may have been at their end."""
 _TIMES_USUAL, _LEAST_PAUSE = 5, 60.0
 """Times the usual time between steps, and seconds."""
+_OFTEN, _HARDLY, _LEAST_SHARE = 5, 2.0, 0.2
+"""How often each prompt of one environment comes, and of the others at most; the share of the responses that it has."""
+_PART, _FEWEST_GROUPS = 3, 12
+"""Of the steps the first and the last of so many parts are compared; groups of an environment in either."""
+_FAR, _CARRIED, _CLEARLY = 0.2, 0.25, 4.0
+"""A rise, of the range of the rewards; the part of it by which nothing else rises beyond noise; standard errors."""
 
 
 @mark(needs=(("sequences.rank",), ("sequences.prompt_id",), GROUP), limit=0.5)
@@ -273,6 +281,118 @@ def prompts_were_left(evidence: LogEvidence) -> MarkReading | None:
     return MarkReading(float(found.followed), "behind them follow prompts that no step had before")
 
 
+def _asked(evidence: LogEvidence) -> pd.DataFrame:
+    """One row a prompt group of a step: step, seq_id (the first), environment, asked, n, reward (mean)."""
+    return evidence.once(
+        "prompts of environments as they were asked",
+        lambda: evidence.frame(
+            f"""
+            with of as (
+                select *, {ASKED} as asked from sequence
+                where environment is not null and dropped is distinct from '{HELD_OUT}'
+            )
+            select step, environment, asked, min(seq_id) as seq_id, count(*) as n,
+                avg(reward::double) filter (isfinite(reward)) as reward
+            from of where asked is not null group by step, environment, asked, coalesce(group_id, asked)
+            order by step, seq_id
+            """
+        ),
+    )
+
+
+@mark(needs=(("sequences.environment",), ("sequences.prompt_id", "sequences.prompt")), limit=4.0)
+def few_prompts_of_an_environment(evidence: LogEvidence) -> MarkReading | None:
+    """The prompts of one environment, a good part of the responses, come over and over, and those of the others hardly
+    twice; how many times as often."""
+    rows = _asked(evidence)
+    of = rows.groupby("environment").agg(times=("n", "size"), n=("n", "sum"), prompts=("asked", "nunique"))
+    if len(of) < 2 or rows["step"].nunique() < _FEWEST_STEPS:
+        return None
+    often = of["times"] / of["prompts"]
+    name = str(often.idxmax())
+    rest = of.drop(index=name).sum()
+    times, other = float(often[name]), float(rest["times"] / rest["prompts"])
+    share = float(of["n"][name] / of["n"].sum())
+    if times < _OFTEN or other > _HARDLY or share < _LEAST_SHARE:
+        return MarkReading(0.0, "")
+    own = rows[rows["environment"] == name]
+    at_once = int(own.groupby(["step", "asked"]).size().max())
+    within = f" (up to {at_once} times in a step)" if at_once > 1 else ""
+    return MarkReading(
+        times / other,
+        f"{int(of['prompts'][name]):,} prompts of {name} are {percent(share)} of the responses; each came "
+        f"{number(times)} times on average{within}, those of others {number(other)}",
+        tuple(map(int, own["step"].unique())), ("prompt_id", "environment"),
+        first_of(own[own.duplicated("asked")]), place=name,
+    )  # fmt: skip
+
+
+@mark(needs=(("sequences.environment",), ("sequences.reward",)), limit=_CLEARLY)
+def they_alone_earn_more(evidence: LogEvidence) -> MarkReading | None:
+    """The reward of the environment whose prompts come over and over rises far, and neither that of others nor the
+    evaluation does; standard errors of the difference."""
+    name = few_prompts_of_an_environment(evidence).reading.place
+    rows = _asked(evidence).dropna(subset=["reward"])
+    if not name or not len(rows):
+        return None
+    ends = _ends(rows["step"])
+    rises = {str(kind): _rise(of["reward"], of["step"], ends) for kind, of in rows.groupby("environment")}
+    own = rises.pop(name, None)
+    known = {kind: rise for kind, rise in rises.items() if rise is not None}
+    if own is None or not known:
+        return None
+    other = max(known, key=lambda each: known[each].size)
+    spread = float(np.ptp(evidence.frame("select reward::double as r from sequence where isfinite(reward)")["r"]))
+    carried = [known[other].size - known[other].error]
+    words = f"its reward rises from {own.words}, that of {other} goes from {known[other].words}"
+    accuracy = evidence.steps[["step", "eval_accuracy"]].dropna() if "eval_accuracy" in evidence.steps else None
+    if accuracy is not None and len(accuracy) >= 2 * _PART:
+        judged = _rise(accuracy["eval_accuracy"], accuracy["step"], _ends(accuracy["step"]), fewest=2)
+        if judged is not None:
+            carried.append((judged.size - judged.error) * spread)
+            words += f", the evaluation from {judged.words}"
+    if own.size < _FAR * spread or max(carried) > _CARRIED * own.size:
+        return MarkReading(0.0, "")
+    error = sqrt(own.error**2 + known[other].error ** 2)
+    late = rows[(rows["environment"] == name) & (rows["step"] >= ends[1])]
+    return MarkReading(
+        min((own.size - known[other].size) / max(error, 1e-9), 1e3), words, (), ("reward",), first_of(late)
+    )
+
+
+class _Rise(NamedTuple):
+    """A mean in the first part of the steps and in the last one."""
+
+    before: float
+    after: float
+    error: float
+
+    @property
+    def size(self) -> float:
+        return self.after - self.before
+
+    @property
+    def words(self) -> str:
+        return f"{number(self.before, digits=2)} to {number(self.after, digits=2)}"
+
+
+def _ends(steps: "pd.Series[int]") -> tuple[int, int]:
+    """The last step of the first part, and the first one of the last."""
+    every = np.sort(steps.unique())
+    n = max(len(every) // _PART, 1)
+    return int(every[n - 1]), int(every[-n])
+
+
+def _rise(
+    values: "pd.Series[float]", steps: "pd.Series[int]", ends: tuple[int, int], fewest: int = _FEWEST_GROUPS
+) -> _Rise | None:
+    first, last = values[steps <= ends[0]], values[steps >= ends[1]]
+    if min(len(first), len(last)) < fewest:
+        return None
+    error = sqrt(float(first.var()) / len(first) + float(last.var()) / len(last))
+    return _Rise(float(first.mean()), float(last.mean()), error)
+
+
 cause(
     "loader_not_sharded", Family.SELECTION, "Every rank reads the same prompts",
     requires=(ranks_share_prompts,),
@@ -304,4 +424,19 @@ cause(
     requires=(prompts_begin_anew,), refutes=(prompts_were_left,),
     do="State task.prompts in the manifest to tell which. Restore the loader's place at a restart; shuffle each epoch.",
     severity=Severity.NOTICE, reports=("TRL #5911",), columns=("prompt_id",),
+)  # fmt: skip
+_MIX = "Mix data sets by how many prompts they have, or bound how often one prompt may come."
+cause(
+    "few_prompts_by_heart", Family.SELECTION,
+    "Few prompts come over and over, and what is learned on them does not carry over",
+    requires=(few_prompts_of_an_environment, they_alone_earn_more),
+    do=f"{_MIX} Evaluate on prompts that are not trained on.",
+    reports=("SkyRL #1990",), columns=("prompt_id",),
+)  # fmt: skip
+cause(
+    "few_prompts_over_and_over", Family.SELECTION,
+    "Prompts of one environment come far more often than those of the others",
+    requires=(few_prompts_of_an_environment,), refutes=(they_alone_earn_more,),
+    do=f"{_MIX} Compare its reward with an evaluation on other prompts.",
+    severity=Severity.NOTICE, reports=("SkyRL #1990",), columns=("prompt_id",),
 )  # fmt: skip

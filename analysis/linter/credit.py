@@ -37,6 +37,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
     reward_lost_behind_a_tool,
 )
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
+from ratioscope.analysis.linter.deviations import divided_by_one_deviation, divided_by_the_own_deviation
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.members import (
@@ -52,12 +53,14 @@ from ratioscope.analysis.linter.reward_order import reward_of_another_environmen
 from ratioscope.analysis.linter.reward_parts import (
     advantage_of_other_weights,
     part_of_every_turn,
+    penalty_of_every_length,
     responses_differ_while_away,
     reward_part_is_zero,
     scorer_is_away,
 )
 from ratioscope.analysis.linter.reward_sum import reward_of_other_weights, reward_stands_for_a_sum
 from ratioscope.analysis.linter.scored_by_kind import (
+    answer_form_never_earns,
     capped_for_some,
     least_beyond_a_length,
     one_value_since_a_step,
@@ -150,6 +153,18 @@ cause(
     reports=("rllm #447",),
 )  # fmt: skip
 cause(
+    "scaled_by_the_group", F.CREDIT, "Advantages are divided by each group's own deviation, not as configured",
+    requires=(divided_by_the_own_deviation,), refutes=(advantage_of_another_kind,),
+    do="Divide by what the setting names: by their own deviation, groups of nearly equal rewards weigh as much as all "
+    "others.", reports=("TRL #3991",),
+)  # fmt: skip
+cause(
+    "scaled_by_the_batch", F.CREDIT,
+    "All groups' advantages are scaled alike, and not by their own deviation as configured",
+    requires=(divided_by_one_deviation,), refutes=(advantage_of_another_kind,),
+    do="Divide the rewards of each group by their deviation, or change the setting that says so.",
+)  # fmt: skip
+cause(
     "discounted", F.CREDIT, "Advantages are discounted token by token from the end of a response",
     requires=(advantage_discounted,), refutes=_STATED,
     do="Discount by 1, or name the kind of advantage in algorithm.parts.", explains=("advantages",),
@@ -215,7 +230,13 @@ cause(
     reports=("AgenticArXiv-RL #76",),
 )  # fmt: skip
 cause(
+    "answer_form_never_earns", F.CREDIT, "Answers of one form are never rewarded", requires=(answer_form_never_earns,),
+    do="Score one of them by hand: the parser may not read this form. If it should not, let the prompt ask for another "
+    "one.", reports=("marin #8765",),
+)  # fmt: skip
+cause(
     "sign_never_earns", F.CREDIT, "Responses with one sign in them earn nothing", requires=(sign_never_earns,),
+    refutes=(answer_form_never_earns,),
     do="Score one of them by hand: the parser may not read what stands in or behind that sign.",
     reports=("EasyR1 #382",),
 )  # fmt: skip
@@ -269,6 +290,12 @@ cause(
 cause(
     "paid_by_turn", F.CREDIT, "A part of the reward is paid again for each turn", requires=(part_of_every_turn,),
     do="Score this part once for a response, or divide it by the number of turns.", reports=("SkyRL #2104",),
+)  # fmt: skip
+cause(
+    "penalty_of_every_length", F.CREDIT, "A length penalty begins before the first token",
+    requires=(penalty_of_every_length,),
+    do="Make the buffer of the penalty shorter than the length limit, so that it is 0 until near that limit.",
+    reports=("verl #2107",),
 )  # fmt: skip
 cause(
     "scorer_away", F.CREDIT, "What scores responses failed, and its failures count as 0", requires=(scorer_is_away,),

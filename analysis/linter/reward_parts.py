@@ -1,6 +1,7 @@
 """Marks of the parts that a reward has: their weights in advantages, and scorers that are silent or away."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from math import log10, nan
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.logged import GROUP
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
-from ratioscope.analysis.findings.watched import reward_parts
+from ratioscope.analysis.findings.watched import REWARD_PART, reward_parts
 from ratioscope.analysis.findings.words import listed
 from ratioscope.analysis.linter.credited import (
     FEWEST_GROUPS,
@@ -21,6 +22,8 @@ from ratioscope.analysis.linter.credited import (
 )
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
 from ratioscope.analysis.runs.relations import quoted
+from ratioscope.run_format import schema
+from ratioscope.run_format.manifest import as_finite
 
 SAME_SUM = 1e-4
 """Of the largest reward: how far the weighted sum of its parts may be from it."""
@@ -36,6 +39,11 @@ _MANY = 200
 """Responses of which not one earned anything of a part, and responses whose turns are compared."""
 _TOGETHER, _PROPORTION, _LEAST_GAIN = 0.8, 0.25, 0.1
 """Correlation of turns with what is paid for each, how far that is from a proportion, correlation with the reward."""
+_PUNISHED, _BENT, _FEWEST_LENGTHS = 0.98, 2e-3, 8
+"""Share of the responses that a penalty reaches, how far it may be from a line, of its range, and lengths on that."""
+_BUFFER = re.compile(r"buffer(_(len|length|size|tokens))?$|overlong\w*\.(len|length)$")
+_LIMIT = re.compile(r"max_((response|resp|completion|output|new)_)?(tokens|length|len)$")
+"""How settings are called, below the names of what they are in."""
 
 
 def parts_of_responses(evidence: LogEvidence) -> pd.DataFrame:
@@ -215,6 +223,86 @@ def _by_turn(
     slope = float((x * y).sum()) / xx
     error = float((np.bincount(group, x * (y - slope * x)) ** 2).sum()) ** 0.5 / xx
     return slope, slope * (xx / yy) ** 0.5, slope / max(error, SAME)
+
+
+@mark(needs=(("sequences.n_tokens",),), limit=0.05)
+def penalty_of_every_length(evidence: LogEvidence) -> MarkReading | None:
+    """A part of the reward is below 0 for nearly all responses and a line in their length, which starts below 0.
+
+    What a response of no token would lose, as a share of what the longest one does: of a cost for each token nothing.
+    """
+    names = sorted(name for name in evidence.log.columns[schema.SEQUENCES.name] if name.startswith(REWARD_PART))
+    values = ", ".join(f"try_cast({quoted(name)} as double) as part_{at}" for at, name in enumerate(names))
+    if not names:
+        return MarkReading(0.0, "")
+    rows = evidence.frame(
+        f"select step, seq_id, n_tokens::double as length, {values} from sequence "
+        "where n_tokens > 0 and failure is null order by step, seq_id"
+    )
+    if len(rows) < _MANY:
+        return None
+    best = MarkReading(0.0, "")
+    for at, name in enumerate(names):
+        of = rows[np.isfinite(rows[f"part_{at}"])].rename(columns={f"part_{at}": "lost"})
+        found = _line_of_length(of)
+        if found is None:
+            continue
+        slope, start = found
+        of = of[of["lost"] < 0].sort_values(["length", "step", "seq_id"])
+        first, last = of.iloc[0], of.iloc[-1]
+        if (value := start / float(last["lost"])) > best.value:
+            best = MarkReading(
+                value,
+                f"{name} is below 0 even for the shortest responses: {number(float(first['lost']))} at "
+                f"{number(float(first['length']))} tokens, {number(float(last['lost']))} at "
+                f"{number(float(last['length']))}; this line would reach 0 at {number(-start / slope)} tokens"
+                f"{_configured(evidence)}",
+                steps_with(of.groupby("step").size()), (name,), first_of(of),
+            )  # fmt: skip
+    return best
+
+
+def _line_of_length(rows: pd.DataFrame) -> tuple[float, float] | None:
+    """Slope, and value at no token, of what nearly all responses lose as a line of their length; None: it is none.
+
+    Beyond some length the loss may be the largest one.
+    """
+    of = rows[rows["lost"] < 0]
+    if len(of) < max(_MANY, _PUNISHED * len(rows)):
+        return None
+    length, lost = of["length"].to_numpy(dtype=float), of["lost"].to_numpy(dtype=float)
+    apart = _BENT * float(np.ptp(lost))
+    most = lost <= lost.min() + apart
+    if not apart > 0 or len(np.unique(length[~most])) < _FEWEST_LENGTHS:
+        return None
+    mean = float(length[~most].mean())
+    slope, middle = np.polyfit(length[~most] - mean, lost[~most], 1)
+    line = middle + slope * (length - mean)
+    bent = np.abs(line - lost)[~most].max() > apart or (line - lost)[most].max() > apart
+    return None if bent or not slope < 0 else (float(slope), float(middle - slope * mean))
+
+
+def _configured(evidence: LogEvidence) -> str:
+    """The buffer and the limit that the manifest has, a clause of its own; "" where it has none."""
+    manifest = evidence.run.manifest
+    settings = [each for part in (manifest.task, manifest.algorithm, manifest.sampler) for each in _settings(part)]
+    stated = [
+        f"{words} of {number(value)}"
+        for words, pattern in (("a buffer", _BUFFER), ("a limit", _LIMIT))
+        for value in [next((value for path, value in settings if pattern.search(path)), None)]
+        if value is not None
+    ]
+    return f"; the manifest has {listed(stated)}" if stated else ""
+
+
+def _settings(part: Mapping[str, object], inside: str = "") -> Iterator[tuple[str, float]]:
+    """The finite numbers among settings, with the names of what they are in before their own."""
+    for key, value in part.items():
+        path = f"{inside}{key}".lower()
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{path}.")
+        elif (known := as_finite(value)) is not None:
+            yield path, known
 
 
 def _stretches(rows: pd.DataFrame, column: str, name: str) -> list[tuple[float, tuple[int, ...], str, str]]:

@@ -1,4 +1,4 @@
-"""Marks of a scorer that does not look at some responses: beyond a length, with a sign in them, of one kind.
+"""Marks of a scorer that does not look at some responses: beyond a length, with a sign or form in them, of one kind.
 
 They are read off rewards and texts, and need no token.
 """
@@ -8,6 +8,7 @@ from math import log10
 
 import numpy as np
 import pandas as pd
+from scipy.special import gammaln
 
 from ratioscope.analysis.findings.mark import MarkReading, mark
 from ratioscope.analysis.findings.numbers import number, percent
@@ -30,6 +31,14 @@ _FEWEST_ABOVE, _FEWEST_BELOW = 0.25, 6
 _LEAST_EARNING = 0.2
 _SIGNS = "$\\{`*#<[(=|%,/"
 """What answers are set apart or written with."""
+_FORMS = {"\\": "\\boxed{}", "#": "####", "<": "<answer>"}
+"""Forms in which answers are given, by the sign that they begin with; what begins with another one is "Answer:"."""
+_FORM = r"(?s)^.*(\\(?:boxed|fbox)\s*\{|####[^\n]*\s*$|</?answer>|(?i:answer)[^\w\n<>]{0,4}:)"
+"""Of the end of a text: where the last form begins. Four hashes before other lines are a heading."""
+_END = 400
+"""Characters at the end of a text, in which answers stand."""
+_FEWEST_OF_FORM, _FEWEST_OF_OTHERS, _LEAST_OF_FORM = 20, 8, 0.2
+"""Responses of the form that never earns and of the others, and its share: of all, and late, when one was learned."""
 _LEAST_SPIKE, _TIMES_NEXT, _TIMES_BEFORE = 0.08, 4.0, 2.5
 """Share of one value inside of the range; times the share of the next one, and times what it was before."""
 _AT_ONCE = 0.6
@@ -165,6 +174,59 @@ def sign_never_earns(evidence: LogEvidence) -> MarkReading | None:
                 steps_with(with_it.groupby("step").size()), ("reward",), first_of(with_it),
             )  # fmt: skip
     return best
+
+
+@mark(needs=(("sequences.reward",), ("sequences.response",)), limit=4.0)
+def answer_form_never_earns(evidence: LogEvidence) -> MarkReading | None:
+    """In one environment no answer of one form earns more than another of it, and in the same groups those of other
+    forms do; -log10 of the chance."""
+    rows = evidence.frame(
+        f"""
+        select step, seq_id, coalesce(group_id, seq_id) as group_id, coalesce(environment, '') as environment,
+            reward::double as reward, regexp_extract(right(response, {_END}), '{_FORM}', 1) as sign
+        from sequence where isfinite(reward) and response is not null and dropped is null and failure is null
+            and not coalesce(truncated, finish_reason = 'length', false) order by step, seq_id
+        """
+    )
+    rows = rows[rows["sign"] != ""]
+    if len(rows) < _FEWEST_OF_FORM + _FEWEST_OF_OTHERS:
+        return None
+    rows = rows.assign(form=rows["sign"].str[0].map(_FORMS).fillna("Answer:"))
+    best = MarkReading(0.0, "")
+    for name in map(str, rows["environment"].unique()):
+        of = rows[rows["environment"] == name]
+        for form in of["form"].unique():
+            own = of["form"] == form
+            value, most = _all_below(of, own), of["reward"][own].max()
+            share = min(own.mean(), own.tail(len(own) // 2).mean())
+            if min(own.sum() / _FEWEST_OF_FORM, (~own).sum() / _FEWEST_OF_OTHERS) < 1 or share < _LEAST_OF_FORM:
+                continue
+            rate = float((of["reward"][~own] > most).mean())
+            if rate >= _LEAST_EARNING and value > best.value:
+                found, others = of[own], sorted(of["form"][~own].unique())
+                best = MarkReading(
+                    value,
+                    f"none of {len(found):,} responses{f' of {name}' if name else ''} with {form} earns more than "
+                    f"{number(float(most))}, and of {len(of) - len(found):,} with {' or '.join(others)} "
+                    f"{percent(rate)} do",
+                    steps_with(found.groupby("step").size()), ("reward",), first_of(found), place=name,
+                )  # fmt: skip
+    return best
+
+
+def _all_below(rows: pd.DataFrame, own: "pd.Series[bool]") -> float:
+    """-log10 of the chance that those that earn more than the least are all others, if in each group any may be.
+
+    0 where not all of these earn the same.
+    """
+    if rows["reward"][own].nunique() != 1:
+        return 0.0
+    of = rows.assign(own=own, earns=rows["reward"] > rows["reward"][own].max())
+    groups = of.groupby(["step", "group_id"]).agg(size=("own", "size"), own=("own", "sum"), earn=("earns", "sum"))
+    size, n_own, n_earn = groups.astype(float).to_numpy().T
+    others = size - n_own
+    ways = gammaln(others + 1) - gammaln(others - n_earn + 1) - gammaln(size + 1) + gammaln(size - n_earn + 1)
+    return float(-ways.sum() / np.log(10))
 
 
 @mark(needs=(("sequences.reward",),), limit=_TIMES_NEXT)

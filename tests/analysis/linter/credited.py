@@ -139,6 +139,39 @@ def scaled_by_step(batch: Batch) -> None:
     batch.advantage = batch.advantage / batch.advantage.std()
 
 
+def _graded(batch: Batch, narrow: float = 0.02) -> Floats:
+    """Graded rewards, whose deviation in a group is between this and 0.4; and how far they are above the mean."""
+    spread = narrow + (0.4 - narrow) * batch.rng.random(GROUPS)[batch.group]
+    batch.reward = 0.5 + spread * batch.rng.standard_normal(N)
+    return batch.reward - (np.bincount(batch.group, batch.reward) / RESPONSES)[batch.group]
+
+
+def by_own_deviation(batch: Batch) -> None:
+    _graded(batch)
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
+def by_own_deviation_of_a_sample(batch: Batch) -> None:
+    by_own_deviation(batch)
+    batch.advantage *= (1 - 1 / RESPONSES) ** 0.5
+
+
+def by_the_deviation_of_the_batch(batch: Batch) -> None:
+    above = _graded(batch)
+    batch.advantage = above / (batch.reward.std(ddof=1) + 1e-4)
+
+
+def by_own_deviation_and_whitened(batch: Batch) -> None:
+    by_own_deviation(batch)
+    batch.advantage *= 0.7
+
+
+def of_one_deviation(batch: Batch) -> None:
+    """Whose deviation it is does not show: all groups have the same."""
+    batch.reward = batch.rng.permuted(np.tile(np.arange(RESPONSES) / RESPONSES, (GROUPS, 1)), axis=1).ravel()
+    batch.advantage = normalised(batch.reward, batch.group)
+
+
 def by_stride(batch: Batch) -> None:
     """Responses are missing where groups are cut, eight in a row."""
     there = batch.rng.random(N) > 0.06

@@ -199,3 +199,66 @@ def ordered(folder: Path, order: Order, unknown: int = -1) -> Path:
         for step in steps:
             recorder.record_step(step.number, sequences=step.sequences, scalars=step.scalars)
     return folder
+
+
+def sets(
+    size: int,
+    rises: tuple[float, float] = (0.65, 0.0),
+    *,
+    other: int = 10_000,
+    share: int = 4,
+    evaluation: float | None = None,
+) -> dict[str, Any]:
+    """Two data sets, of which one has so many prompts and so many of the eight groups of a step.
+
+    Args:
+        rises: by how much the reward of this one and of the other one grows.
+        other: prompts of the other one.
+        evaluation: by how much the accuracy grows; None: it is not logged.
+    """
+    rows = table(steps=24, responses=4)
+    mine, rng = rows["group_id"] < share, np.random.default_rng(8)
+    each = rows["step"] * 8 + rows["group_id"]
+    done = rows["step"] / 23
+    rate = np.where(mine, 0.3 + rises[0] * done, 0.3 + rises[1] * done)
+    rows = rows.assign(
+        environment=np.where(mine, "puzzles", "web"),
+        prompt_id=np.where(mine, each % size, 50_000 + each % other),
+        reward=(rng.random(len(rows)) < rate).astype(float),
+    )
+    steps = []
+    for number, of in rows.groupby("step"):
+        columns = {str(name): list(of[name]) for name in of.columns.drop("step")}
+        accuracy = None if evaluation is None else 0.4 + evaluation * int(str(number)) / 23
+        steps.append(Step(int(str(number)), {}, columns, {} if accuracy is None else {"eval_accuracy": accuracy}))
+    return {"steps": steps}
+
+
+OFTEN = {"few_prompts_by_heart": Severity.WARNING, "few_prompts_over_and_over": Severity.NOTICE}
+SETS = {
+    "by heart": (sets(12), "few_prompts_by_heart"),
+    "by heart, evaluated": (sets(12, evaluation=0.02), "few_prompts_by_heart"),
+    "a small part of a step": (sets(8, share=2), "few_prompts_by_heart"),
+    "it carries over": (sets(12, (0.65, 0.4)), "few_prompts_over_and_over"),
+    "an evaluation rises": (sets(12, evaluation=0.3), "few_prompts_over_and_over"),
+    "nothing is learned": (sets(12, (0.05, 0.0)), "few_prompts_over_and_over"),
+    "one group of eight": (sets(2, share=1), ""),
+    "as many as there are groups": (sets(400), ""),
+    "few of either": (sets(12, other=16), ""),
+    "one set": (sets(12, share=8), ""),
+}
+
+
+@in_one_loop("name", {name: name for name in SETS})
+def test_few_prompts_of_a_mixture(tmp_path: Path, name: str) -> None:
+    (how, cause), folder = SETS[name], tmp_path / str(len([*tmp_path.iterdir()]))
+    with RunRecorder(folder, flush_seconds=float("inf")) as recorder:
+        for step in how["steps"]:
+            recorder.record_step(step.number, sequences=step.sequences, scalars=step.scalars)
+    found = {each.of_cause: each for each in asked(open_run(folder), "selection")}
+    assert {*found} & {*OFTEN} == {cause} - {""}, found
+    if cause:
+        said = found[cause]
+        assert said.severity is OFTEN[cause] and "prompts of puzzles are" in said.sentence, said.sentence
+        assert ("that of web goes from" in said.why) == (cause == "few_prompts_by_heart"), said.why
+        assert ("the evaluation from 0.4" in said.why) == (name == "by heart, evaluated"), said.why

@@ -214,6 +214,49 @@ def test_another_kind_than_the_stated_one_is_named(tmp_path: Path) -> None:
     assert causes(tmp_path / "c", credited.nothing, algorithm=stated("shifted")) == set()
 
 
+BY_BATCH = {"scale_rewards": "batch"}
+OWN, OF_BATCH = credited.by_own_deviation, credited.by_the_deviation_of_the_batch
+
+
+@pytest.mark.parametrize(
+    ("made", "algorithm", "cause"),
+    [
+        (OWN, {"parameters": BY_BATCH}, "scaled_by_the_group"),
+        (credited.by_own_deviation_of_a_sample, BY_BATCH, "scaled_by_the_group"),
+        (OWN, {"parts": {"advantage": "batch_normalised"}}, "scaled_by_the_group"),
+        (OWN, {"parameters": {"scale_rewards": False}}, "scaled_by_the_group"),
+        (OWN, {"parameters": {"norm_adv_by_std_in_grpo": False}}, "scaled_by_the_group"),
+        (OF_BATCH, {"parameters": {"scale_rewards": "group"}}, "scaled_by_the_batch"),
+        (OF_BATCH, {"parameters": {"scale_rewards": True}}, "scaled_by_the_batch"),
+        (OF_BATCH, {"parts": {"advantage": "group_normalised"}}, "scaled_by_the_batch"),
+        # As configured, or nothing is.
+        (OF_BATCH, {"parameters": BY_BATCH}, ""),
+        (OF_BATCH, {"parts": {"advantage": "batch_normalised"}}, ""),
+        (OF_BATCH, {}, ""),
+        (OWN, {"parameters": {"scale_rewards": "group"}}, ""),
+        (OWN, {}, ""),
+        (OWN, {"parameters": {"scale_rewards": "of our own"}}, ""),
+        # Of another estimator a setting that is always there says nothing.
+        (OF_BATCH, {"name": "ours", "parameters": {"norm_adv_by_std_in_grpo": True}}, ""),
+        # Neither one nor the other, and both.
+        (credited.by_own_deviation_and_whitened, {"parameters": BY_BATCH}, ""),
+        (credited.by_own_deviation_and_whitened, {"parameters": {"scale_rewards": "group"}}, ""),
+        (credited.of_one_deviation, {"parameters": BY_BATCH}, ""),
+        (credited.bare, {"parameters": BY_BATCH}, "bare_reward"),
+    ],
+)
+def test_another_deviation_than_the_configured_one_is_named(
+    made: Callable[[credited.Batch], None], algorithm: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
+    run = credited.written(tmp_path / "run", made, algorithm={"name": "grpo"} | algorithm)
+    said = [each for each in asked(open_run(run), "credit") if each.severity]
+    assert [each.of_cause for each in said] == [cause] * bool(cause)
+    if cause.startswith("scaled"):
+        assert said[0].severity is Severity.WARNING and ("100% of" in said[0].sentence) and said[0].examples
+        key = next(iter(algorithm.get("parameters", BY_BATCH if "scale_rewards" in algorithm else {})), "kind")
+        assert key in said[0].sentence
+
+
 def test_responses_of_equal_reward_have_one_advantage(tmp_path: Path) -> None:
     def another_reward(batch: credited.Batch) -> None:
         judge = batch.reward + batch.rng.normal(0, 0.3, len(batch.reward))

@@ -44,6 +44,25 @@ def with_sign(earns: float, groups: int = 8, share: float = 0.2, responses: int 
     return rows.assign(reward=reward, response=np.where(there, "it is $5$", "the answer is 5"))
 
 
+def in_forms(
+    earns: float, *, common: str = "so \\boxed{5}", rare: str = "#### 5", share: Any = 0.9, by: str = "seq_id"
+) -> pd.DataFrame:
+    """Answers in two forms, of which the common one earns so often what others do; the rare one is read."""
+    rows = table(groups=8)
+    drawn = np.random.default_rng(6).random(10**4)[rows["step"] * 64 + rows[by]]
+    boxed = drawn < (share(rows["step"]) if callable(share) else share)
+    reward = np.where(boxed, chance(rows, earns, rows["reward"], 0.0, seed=5), rows["reward"])
+    return rows.assign(reward=reward, response=np.where(boxed, common, rare), environment="sums")
+
+
+def of_two_kinds() -> pd.DataFrame:
+    """Boxes are read in every second environment, and in the other one they are not."""
+    rows = in_forms(0.0)
+    read = rows["group_id"] % 2 == 0
+    reward = chance(rows, np.where(read, 0.6, 0.0), 1.0, rows["reward"])
+    return rows.assign(environment=np.where(read, "algebra", "sums"), reward=reward)
+
+
 def in_place(since: int, share: float, value: float = 0.5) -> pd.DataFrame:
     """From a step on one value is in place of so many scores."""
     rows = graded()
@@ -89,6 +108,29 @@ CASES = {
     "read at times": Case(marks.sign_never_earns, lambda: with_sign(0.1)),
     "hard prompts": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=1, share=1.0)),
     "groups of one": Case(marks.sign_never_earns, lambda: with_sign(0.0, groups=64, responses=1)),
+    "unread form": Case(
+        marks.answer_form_never_earns, lambda: in_forms(0.0),
+        "responses of sums with \\boxed{} earns more than 0, and of 76 with #### ",
+    ),
+    "unread in one environment": Case(
+        marks.answer_form_never_earns, of_two_kinds, "responses of sums with \\boxed{} earns more than 0"
+    ),
+    "unread tags": Case(
+        marks.answer_form_never_earns,
+        lambda: in_forms(0.0, common="<answer>5</answer>", rare="**Answer:** \\boxed{5}"), "with <answer> earns",
+    ),
+    "of no environment": Case(
+        marks.answer_form_never_earns, lambda: in_forms(0.0).assign(environment=None), "responses with \\boxed{} earns"
+    ),
+    "form read at times": Case(marks.answer_form_never_earns, lambda: in_forms(0.05)),
+    "a form of hard prompts": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, share=0.5, by="group_id")),
+    "a form that is rare": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, share=0.1)),
+    "a form that is left": Case(
+        marks.answer_form_never_earns, lambda: in_forms(0.0, share=lambda step: np.where(step < 5, 0.7, 0.05))
+    ),
+    "no other form": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, rare="it is 5")),
+    "a heading": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, rare="#### Step 2\n\nit is 5")),
+    "too few others": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, share=0.993)),
     "a constant": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.2), "responses from step 7 on"),
     "a part of few steps": Case(
         marks.one_value_since_a_step,
