@@ -34,6 +34,12 @@ from tests.cases.world import (
 
 HELD_OUT_THIRTEENTH = Register()
 
+FIRST_SCORE = {
+    "held-out a thirteenth time faults": "4 found, 7 silent, 1 untrue of 12 logs",
+    "held-out a thirteenth time healthy": "12 quiet of 12 logs",
+}
+"""What was said of them when they were first scored, by the patterns as they were frozen (2026-11-29)."""
+
 # Faults: sampler, trainer and the weights between them ----------------------------------------------------------------
 
 _CAP = 12.0

@@ -34,6 +34,7 @@ from tests.cases import (
     held_out_sixth,
     held_out_tenth,
     held_out_third,
+    held_out_thirteenth,
     held_out_twelfth,
 )
 from tests.cases.case import Case, Register, says
@@ -54,12 +55,14 @@ HELD_OUT: dict[str, Register] = {
     "held-out a tenth time": held_out_tenth.HELD_OUT_TENTH,
     "held-out an eleventh time": held_out_eleventh.HELD_OUT_ELEVENTH,
     "held-out a twelfth time": held_out_twelfth.HELD_OUT_TWELFTH,
+    "held-out a thirteenth time": held_out_thirteenth.HELD_OUT_THIRTEENTH,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE
 FIRST_SCORE |= held_out_fourth.FIRST_SCORE | held_out_fifth.FIRST_SCORE | held_out_sixth.FIRST_SCORE
 FIRST_SCORE |= held_out_seventh.FIRST_SCORE | held_out_eighth.FIRST_SCORE | held_out_ninth.FIRST_SCORE
 FIRST_SCORE |= held_out_tenth.FIRST_SCORE | held_out_eleventh.FIRST_SCORE | held_out_twelfth.FIRST_SCORE
+FIRST_SCORE |= held_out_thirteenth.FIRST_SCORE
 CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK} | {
     name: case for cases in HELD_OUT.values() for name, case in cases.items()
 }
