@@ -21,7 +21,8 @@ from ratioscope.rules.gates import (
     soft,
     two_side,
 )
-from ratioscope.rules.parameters import Judged
+from ratioscope.rules.parameters import PARAMETERS as RULE_PARAMETERS
+from ratioscope.rules.parameters import Judged, inside_out
 from ratioscope.rules.ratios import LogRatios
 from tests.oracles.gates import FORMULAS, PARAMETERS, Token, far, soft_value, sweep, tensors, tokens
 
@@ -192,6 +193,18 @@ def test_the_soft_gate_keeps_its_digits_far_from_one(distance: float) -> None:
 def test_a_soft_gate_with_a_higher_temperature_lets_less_through(batch: list[Token]) -> None:
     warm, hot = (soft(*tensors(batch), tau_positive=tau, tau_negative=2 * tau).value for tau in (0.5, 1.0))
     assert bool((hot <= warm).all())
+
+
+def test_a_parameter_may_be_its_lowest_value_where_that_is_not_excluded() -> None:
+    for row in RULE_PARAMETERS.values():
+        assert row.allows(row.low) is not row.above and not row.allows(row.low - 1e-9)
+        assert row.high == inf or (row.allows(row.high) and not row.allows(row.high + 1))
+
+
+def test_an_outer_bound_inside_of_the_inner_one_is_named() -> None:
+    bounds = {"epsilon_low": 0.2, "outer_low": 0.1}
+    assert inside_out(bounds) == ("epsilon_low", "outer_low") == inside_out(bounds | {"epsilon_high": 0.2})
+    assert inside_out({"epsilon_low": 0.2, "outer_low": 0.2}) is inside_out({"outer_low": 0.1}) is None
 
 
 def test_the_outer_bounds_of_the_ring_are_inclusive() -> None:

@@ -52,6 +52,14 @@ def test_a_collapsed_run_is_stopped_and_has_a_post_mortem(tmp_path: Path, capsys
     assert other.checks == 1 and not other.stop
 
 
+def test_the_cost_is_a_share_of_the_time_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratioscope.stopping.time.monotonic", lambda: 100.0)
+    guard = stop_on_critical(tmp_path)
+    guard.checks, guard.seconds = 2, 5.0
+    monkeypatch.setattr("ratioscope.stopping.time.monotonic", lambda: 150.0)
+    assert guard.cost == "2 diagnoses took 5.0 s of other processes, 10.0% of the time since the start."
+
+
 def test_a_healthy_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     guard = stop_on_critical(SimpleNamespace(folder=recorded(tmp_path, collapsed=False)), every=1)
     until_judged(guard)

@@ -138,6 +138,25 @@ def test_not_logged_and_undefined_are_told_apart() -> None:
     )
 
 
+def test_first_last_and_extremes_are_told_and_a_constant_is_one() -> None:
+    def said(*values: float) -> str:
+        of = pd.DataFrame({"entropy": list(values)})
+        return course(StepSummary(of, of, of, {}, pd.DataFrame()), "entropy")
+
+    assert said(0.5, 0.2, 0.9, 0.4).endswith(
+        ": 0.5 in step 0, 0.4 in step 3; lowest 0.2 in step 1, highest 0.9 in step 2."
+    )
+    assert said(0.5, 0.5, 0.5).endswith(": 0.5 in every step from 0 to 2.")
+    assert said(0.5).endswith(": 0.5 in step 0.")
+
+
+def test_means_of_blocks_say_of_how_many_values_they_are() -> None:
+    """Of 128 values a block has eight, and five blocks of either end are compared."""
+    values = np.repeat([0.40, 0.41], 64) + 0.02 * np.tile([1, -1], 64)
+    told = change(pd.Series(values), "A", "steps", 0.2, 0.02)
+    assert told == "A shows no clear trend: 0.4 to 0.41 (means of the first and last 40 steps).", told
+
+
 # ------------------------------------------------------------------------------------------------------- a fall
 
 
