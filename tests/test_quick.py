@@ -1,9 +1,10 @@
-"""`make quick` picks the tests of what changed, and no more than there is time for."""
+"""`make quick` picks the tests of what changed, and no more than there is time for; mutants change what they say."""
 
 import grimp
 import pytest
 
 from tests import quick
+from tests.making.mutants import mutants_of
 from tests.quick import BUDGET, UNKNOWN, affordable, by_distance
 
 
@@ -39,3 +40,13 @@ def test_what_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(quick, "by_file", lambda: {"long": {"a": BUDGET, "b": 1.0}, "short": {"a": 0.5}})
     assert affordable(["long", "short"]) == ["long"]  # the nearest one in any case
     assert affordable(["short", "long", *map(str, range(100))]) == ["short", *map(str, range(int(BUDGET / UNKNOWN)))]
+
+
+def test_a_mutant_is_another_operator_or_constant() -> None:
+    source = (
+        'def f(x: int = 1) -> "int | None":\n    """Text 2."""\n    return x + 3 if x < 4 and not é else f"{x - 5}"\n'
+    )
+    found = {mutant.of(source).splitlines()[2].strip() for mutant in mutants_of("f.py", source)}
+    whole = 'return x + 3 if x < 4 and not é else f"{x - 5}"'
+    changes = (("+", "-"), ("3", "4"), ("< 4", "< 5"), ("<", "<="), ("and", "or"), ("not ", ""))
+    assert found == {whole, *(whole.replace(one, other) for one, other in changes)}
