@@ -379,7 +379,7 @@ cause(
 )  # fmt: skip
 cause(
     "rare_tokens", Family.MISMATCH,
-    "The sampler gives rare tokens more than the trainer does, as behind a soft cap of logits",
+    "The sampler gives rare tokens more than the trainer does, as behind a soft cap of logits or a floor",
     requires=(rare_tokens_are_rarer_in_the_trainer,), refutes=(sampler_avoids_repeats, *_SETTINGS),
     do="Compare what both engines do to logits before the softmax: a soft cap, a scale, a logits processor.",
     reports=("TRL #5692", "TRL #5691", "unsloth-zoo #593"), explains=_TAILS,

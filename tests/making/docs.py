@@ -314,6 +314,8 @@ def _cases() -> str:
         }
     found = []
     for kind, (title, report) in headings.items():
+        if kind not in counts:
+            continue
         rows = []
         for name, each in recorded.items():
             case = logs[name][0]
