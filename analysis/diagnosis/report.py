@@ -11,8 +11,7 @@ from ratioscope.analysis.diagnosis.rule import RULES
 from ratioscope.analysis.findings.finding import Finding, Severity
 from ratioscope.analysis.findings.logged import logged
 from ratioscope.analysis.findings.plain import json_value
-from ratioscope.analysis.linter.check import CHECKS
-from ratioscope.analysis.linter.verdict import doubts, log_verdict
+from ratioscope.analysis.linter.verdict import causes_in_the_run, doubts, log_verdict
 from ratioscope.analysis.runs.left_out import LeftOut
 
 
@@ -22,7 +21,10 @@ def diagnosis_text(opened: Opened) -> str:
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} {_why(finding)}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
-        for finding in (*sorted(opened.findings, key=_is_no_outcome), *_causes_in_the_run(opened))
+        for finding in (
+            *sorted(opened.findings, key=_is_no_outcome),
+            *causes_in_the_run(opened.problems, opened.findings),
+        )
     ]
     if not lines:
         n = len(opened.summary.values)
@@ -48,13 +50,6 @@ def _is_no_outcome(finding: Finding) -> bool:
 
 def _why(finding: Finding) -> str:
     return finding.why if finding.why.startswith("Likely cause: ") else f"Why: {finding.why}"
-
-
-def _causes_in_the_run(opened: Opened) -> list[Finding]:
-    """The causes that checks found of a true log, which no rule says."""
-    of_checks = (remark for remark in opened.problems if remark.of_cause and CHECKS[remark.rule].of_the_run)
-    told = {finding.rule for finding in opened.findings}
-    return [remark for remark in of_checks if remark.rule not in told and remark.wrong_rows is None]
 
 
 def head_to_json(opened: Opened) -> dict[str, Any]:

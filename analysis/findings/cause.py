@@ -57,6 +57,7 @@ class KnownCause:
     source: str = ""
     explains: frozenset[str] = frozenset()
     columns: tuple[str, ...] = ()
+    of_the_run: bool = False
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -108,6 +109,7 @@ def cause(
     name: str, family: Family, words: str, *, requires: Sequence[Mark], do: str, supports: Mapping[Mark, float] = {},
     refutes: Sequence[Mark] = (), severity: Severity = Severity.WARNING, settings: Mapping[str, str] = {},
     reports: Sequence[str] = (), source: str = "", explains: Sequence[str] = (), columns: Sequence[str] = (),
+    of_the_run: bool = False,
 ) -> KnownCause:  # fmt: skip
     """Declare a cause.
 
@@ -120,11 +122,12 @@ def cause(
         reports: public reports, "NeMo-RL #4018".
         explains: checks and rules whose own findings this cause explains, so that their remedies are not given.
         columns: what is wrong; empty: what the marks were read off.
+        of_the_run: it is wrong in the run, and the log is true, also where its check is one of the log.
     """
     assert requires and name not in CAUSES, name
     CAUSES[name] = KnownCause(
         name, family, words, tuple(requires), dict(supports), tuple(refutes), do, severity, dict(settings),
-        tuple(reports), source, frozenset(explains), tuple(columns),
+        tuple(reports), source, frozenset(explains), tuple(columns), of_the_run,
     )  # fmt: skip
     return CAUSES[name]
 

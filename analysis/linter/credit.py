@@ -157,12 +157,14 @@ cause(
     requires=(divided_by_the_own_deviation,), refutes=(advantage_of_another_kind,),
     do="Divide by what the setting names: by their own deviation, groups of nearly equal rewards weigh as much as all "
     "others.", reports=("TRL #3991",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "scaled_by_the_batch", F.CREDIT,
     "All groups' advantages are scaled alike, and not by their own deviation as configured",
     requires=(divided_by_one_deviation,), refutes=(advantage_of_another_kind,),
     do="Divide the rewards of each group by their deviation, or change the setting that says so.",
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "discounted", F.CREDIT, "Advantages are discounted token by token from the end of a response",
@@ -222,23 +224,27 @@ cause(
     requires=(least_beyond_a_length,),
     do="Look how much of a response the scorer or judge is given, and whether the answer stands behind that.",
     reports=("agent-health #326", "skill #96"),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "capped_for_some", F.CREDIT, "Responses of one kind cannot earn more than a cap", requires=(capped_for_some,),
     refutes=(least_beyond_a_length,),
     do="Look for a minimum or a cap that the scorer applies to them: where all reach it none is better than another.",
     reports=("AgenticArXiv-RL #76",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "answer_form_never_earns", F.CREDIT, "Answers of one form are never rewarded", requires=(answer_form_never_earns,),
     do="Score one of them by hand: the parser may not read this form. If it should not, let the prompt ask for another "
     "one.", reports=("marin #8765",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "sign_never_earns", F.CREDIT, "Responses with one sign in them earn nothing", requires=(sign_never_earns,),
     refutes=(answer_form_never_earns,),
     do="Score one of them by hand: the parser may not read what stands in or behind that sign.",
     reports=("EasyR1 #382",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "one_value_for_missing_scores", F.CREDIT, "One value stands in place of scores since a step",
@@ -263,6 +269,7 @@ cause(
     requires=(advantage_from_a_side_part,),
     do="Apply the part only in groups whose task reward differs, or lower its weight.",
     reports=("NeMo-RL #2431", "OpenRLHF #1270"),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "other_weights", F.CREDIT, "Advantages weight the parts of the reward otherwise than the logged reward does",
@@ -286,16 +293,19 @@ cause(
     "silent_part", F.CREDIT, "A part of the reward teaches nothing", requires=(reward_part_is_zero,),
     do="Call its function on a response that should earn it; leave it be if it is a penalty that nothing incurs.",
     severity=Severity.NOTICE, reports=("TRL #6966",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "paid_by_turn", F.CREDIT, "A part of the reward is paid again for each turn", requires=(part_of_every_turn,),
     do="Score this part once for a response, or divide it by the number of turns.", reports=("SkyRL #2104",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "penalty_of_every_length", F.CREDIT, "A length penalty begins before the first token",
     requires=(penalty_of_every_length,),
     do="Make the buffer of the penalty shorter than the length limit, so that it is 0 until near that limit.",
     reports=("verl #2107",),
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "scorer_away", F.CREDIT, "What scores responses failed, and its failures count as 0", requires=(scorer_is_away,),
@@ -311,6 +321,7 @@ cause(
     "environment_of_another_scale", F.CREDIT, "One environment is learned from, by the scale of its rewards",
     requires=(one_environment_has_the_advantages,),
     do="Bring the rewards of all environments to one range, or divide advantages by the deviation of their group.",
+    of_the_run=True,
 )  # fmt: skip
 cause(
     "last_turn_only", F.CREDIT, "Credit does not reach the turns before the last one",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from ratioscope.analysis.findings.cause import CAUSES
 from ratioscope.analysis.findings.finding import Finding, Outcome, Severity
 from ratioscope.analysis.linter.check import CHECKS
 
@@ -28,7 +29,19 @@ def log_verdict(remarks: Sequence[Finding]) -> str:
 
 def doubts(remarks: Iterable[Finding]) -> list[Finding]:
     """The problems because of which a log may not be true; a true one says what is wrong in its run."""
-    return [remark for remark in remarks if remark.is_problem and not CHECKS[remark.rule].of_the_run]
+    return [remark for remark in remarks if remark.is_problem and not _is_of_the_run(remark)]
+
+
+def causes_in_the_run(remarks: Iterable[Finding], findings: Iterable[Finding]) -> list[Finding]:
+    """The causes that checks found of a true log, which no rule says."""
+    told = {finding.rule for finding in findings}
+    problems = (remark for remark in remarks if remark.is_problem and remark.of_cause and remark.rule not in told)
+    return [remark for remark in problems if _is_of_the_run(remark) and remark.wrong_rows is None]
+
+
+def _is_of_the_run(remark: Finding) -> bool:
+    known = CAUSES.get(remark.of_cause)
+    return CHECKS[remark.rule].of_the_run or (known is not None and known.of_the_run)
 
 
 def counted_outcomes(remarks: Iterable[Finding]) -> str:

@@ -6,7 +6,7 @@ from ratioscope.analysis.diagnosis.groups import Group
 from ratioscope.analysis.diagnosis.rule import RULES
 from ratioscope.analysis.findings.facts import Facts
 from ratioscope.analysis.findings.finding import Finding, Severity
-from ratioscope.analysis.linter.verdict import doubts
+from ratioscope.analysis.linter.verdict import causes_in_the_run, doubts
 from ratioscope.analysis.summary.summary import StepSummary
 
 
@@ -36,6 +36,8 @@ def overview_headline(facts: Facts, findings: Sequence[Finding], remarks: Sequen
         return lead.sentence
     if not facts.n_steps:
         return "No step is on disk yet."
+    if causes := causes_in_the_run(remarks, findings):
+        return causes[0].sentence
     steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
     if not facts.staleness.n_known:
         return f"Cannot tell from {steps}: {facts.unknown}."

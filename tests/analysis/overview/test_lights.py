@@ -1,6 +1,7 @@
 """The three lights: each state on a run that has it, and what none of them says."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ import pytest
 
 from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.diagnosis.opened import open_folder
+from ratioscope.analysis.diagnosis.report import diagnosis_text
 from ratioscope.analysis.diagnosis.rule import RULES
 from ratioscope.analysis.findings.facts import Cause, facts_of, path_of
 from ratioscope.analysis.findings.finding import Finding, Outcome
 from ratioscope.analysis.findings.limits import Limits
+from ratioscope.analysis.linter.verdict import causes_in_the_run, doubts
 from ratioscope.analysis.overview.lights import NAMES, Light, LightState, lights, lights_of, lights_text
+from ratioscope.analysis.overview.sentences import overview_headline
 from ratioscope.analysis.overview.verdict import run_verdict
 from tests.analysis.diagnosis.made_up import STEPS, between, first, made_up, remark_of
+from tests.analysis.linter import credited
 from tests.making.runs import write_run
 from tests.making.samples import NAMES as RUNS
 from tests.making.samples import SAMPLE_RUNS, summary_of
@@ -216,3 +221,26 @@ def test_the_command_line_has_a_line_for_each() -> None:
     lines = lights_text(lights_of(open_folder(SAMPLE_RUNS / RISERS[0]))).splitlines()
     assert [line.split()[1] for line in lines] == list(NAMES)
     assert lines[0] == "↗ Learning    Rising. Accuracy 63 → 87% (steps 0–10 and 145–149)."
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "of_the_run"),
+    [
+        (credited.paid_by_turn, "paid_by_turn", True),
+        (credited.whitened_again, "whitened_again", False),
+    ],
+)
+def test_what_a_true_log_says_of_its_run_is_what_happened(
+    tmp_path: Path, fault: Callable[[credited.Batch], None], cause: str, of_the_run: bool
+) -> None:
+    """A scorer that was wrong made the log doubtful, of a run without a problem."""
+    opened = open_folder(credited.written(tmp_path / "run", fault))
+    (found,) = (remark for remark in opened.problems if remark.of_cause == cause)
+    headline = overview_headline(opened.facts(), opened.findings, opened.remarks)
+    log = lights_of(opened)[-1]
+    assert (
+        (found in causes_in_the_run(opened.problems, opened.findings)) is of_the_run is (found not in doubts([found]))
+    )
+    assert (headline == found.sentence) is of_the_run is ("credit" not in log.sentence), (headline, log)
+    said = diagnosis_text(opened)
+    assert (f"Do: {found.do}" in said) is of_the_run is ("No problem found" not in said)
