@@ -44,6 +44,7 @@ REPOSITORIES = {
     "EasyR1": "hiyouga/EasyR1", "agent-health": "opensearch-project/agent-health", "evals": "openai/evals",
     "gptme-contrib": "gptme/gptme-contrib", "skill": "pinchbench/skill", "subnet-22": "Desearch-ai/subnet-22",
     "uni-agent": "verl-project/uni-agent",
+    "tau-bench": "sierra-research/tau-bench", "codescout": "OpenHands/codescout",
 }  # fmt: skip
 """Where the reports of a program are, on GitHub."""
 

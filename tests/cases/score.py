@@ -28,6 +28,7 @@ from tests.cases import (
     held_out_eighth,
     held_out_eleventh,
     held_out_fifth,
+    held_out_fourteenth,
     held_out_fourth,
     held_out_ninth,
     held_out_seventh,
@@ -56,6 +57,7 @@ HELD_OUT: dict[str, Register] = {
     "held-out an eleventh time": held_out_eleventh.HELD_OUT_ELEVENTH,
     "held-out a twelfth time": held_out_twelfth.HELD_OUT_TWELFTH,
     "held-out a thirteenth time": held_out_thirteenth.HELD_OUT_THIRTEENTH,
+    "held-out a fourteenth time": held_out_fourteenth.HELD_OUT_FOURTEENTH,
 }
 """Sets that nothing was tuned with when they were first scored, by the word before their kinds."""
 FIRST_SCORE = held_out.FIRST_SCORE | held_out_again.FIRST_SCORE | held_out_third.FIRST_SCORE
@@ -63,6 +65,7 @@ FIRST_SCORE |= held_out_fourth.FIRST_SCORE | held_out_fifth.FIRST_SCORE | held_o
 FIRST_SCORE |= held_out_seventh.FIRST_SCORE | held_out_eighth.FIRST_SCORE | held_out_ninth.FIRST_SCORE
 FIRST_SCORE |= held_out_tenth.FIRST_SCORE | held_out_eleventh.FIRST_SCORE | held_out_twelfth.FIRST_SCORE
 FIRST_SCORE |= held_out_thirteenth.FIRST_SCORE
+FIRST_SCORE |= held_out_fourteenth.FIRST_SCORE
 CASES: dict[str, Case] = {**FAULTS, **HEALTHY, **SICK} | {
     name: case for cases in HELD_OUT.values() for name, case in cases.items()
 }
