@@ -104,14 +104,18 @@ class LogEvidence(Evidence):
         rows = connection.execute("select (select count(*) from token) + (select count(*) from sequence)").fetchall()
         # To work out what thirty queries over nested views mean takes longer than to answer them.
         held = rows[0][0] <= PIECE
-        for name in ("token", "sequence") if held else ():
-            connection.execute(f"create or replace temp table {name} as select * from {name}")
         if held:
-            create_usable(connection)
+            connection.execute("create or replace temp table sequence as select * from sequence")
         connection.register("policy_ahead", run.versions_ahead.reset_index())
         # Where some tokens have a version, a response's is theirs, and not that of the others.
         counted = str(run.counts_versions and not self.log.has("behavior_version")).lower()
         connection.execute(filled("linter/rows", kind="table" if held else "view", counted=counted))
+        if held:
+            connection.execute(
+                "create or replace temp view token as "
+                "select * exclude (response_lag, logp_same_engine, uncertain, fresh) from examined"
+            )
+            create_usable(connection)
 
     @cached_property
     def gradients(self) -> tuple[int, int]:
