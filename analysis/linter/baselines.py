@@ -404,16 +404,14 @@ def groups_of_one_response(evidence: LogEvidence) -> MarkReading | None:
     )  # fmt: skip
 
 
-@mark(needs=(("advantage",),), limit=0.999)
+@mark(needs=(("advantage",), ("sequences.reward",)), limit=0.999)
 def advantage_is_zero(evidence: LogEvidence) -> MarkReading | None:
-    """No response has an advantage."""
+    """No response has an advantage, while rewards differ."""
     rows = responses_with_advantage(evidence)
+    if len(rows) < FEWEST_RESPONSES or rows["reward"].nunique() < 2:
+        return None
     zero = rows["advantage"] == 0
-    return (
-        MarkReading(float(zero.mean()), "every advantage is 0", (), ("advantage",))
-        if len(rows) >= FEWEST_RESPONSES
-        else None
-    )
+    return MarkReading(float(zero.mean()), "every advantage is 0, while rewards differ", (), ("advantage",))
 
 
 @mark(needs=(), limit=0.5)

@@ -197,9 +197,10 @@ cause(
 )  # fmt: skip
 cause(
     "single_responses_cancel", F.CREDIT, "Each response is a prompt group of its own, so its advantage is 0",
-    requires=(groups_of_one_response, advantage_is_zero), refutes=_STATED,
-    do="Give all responses to one prompt the same group_id before advantages are computed.",
-    explains=("advantages", "zero_signal"),
+    requires=(groups_of_one_response, advantage_is_zero),
+    do="Give all responses to one prompt the same group_id before advantages are computed; where each prompt has one, "
+    "take another baseline, as the mean of the step.",
+    explains=("advantages", "zero_signal", "zero_filled"), reports=("ROLL #397",), of_the_run=True,
 )  # fmt: skip
 cause(
     "advantages_of_other_responses", F.CREDIT, "Advantages belong to other responses than rewards do",
@@ -386,7 +387,7 @@ cause(
 )  # fmt: skip
 
 _BASELINES = ("step_baseline", "prompt_baseline", "batch_axis", "whitened_again", "discounted", "bare_reward",
-              "counted_by_part", "one_response_as_baseline", "single_responses", "single_responses_cancel")  # fmt: skip
+              "counted_by_part", "one_response_as_baseline", "single_responses")  # fmt: skip
 
 
 @check(order=225, needs=(("advantage", "sequences.reward"),))

@@ -363,18 +363,9 @@ def mismatch_follows_updates(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(*ENGINE_COLUMNS, ("sequences.prompt_id",), ("token_id",)), limit=0.9)
 def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
     """The sampler gives the first token of a prompt the same probability in all steps, and the trainer does not."""
-    found = evidence.frame(
-        """
-        with first as (
-            select step, prompt_id, token_id, logp_behavior, logp_current
-            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
-                using (step, seq_id)
-            where position = 0 and invalid is null and isfinite(logp_behavior) and isfinite(logp_current)
-        )
-        select stddev_pop(logp_behavior) as sampler, stddev_pop(logp_current) as trainer
-        from first where prompt_id is not null group by prompt_id, token_id having count(distinct step) > 2
-        """
-    )
+    found = _spread_of_first_tokens(evidence, sampled_once=False)
+    if len(found) and found["sampler"].mean() < (1 - sampler_is_frozen.limit) * found["trainer"].mean():
+        found = _spread_of_first_tokens(evidence, sampled_once=True)
     moved = float(found["trainer"].mean()) if len(found) >= _FEWEST_PROMPTS else 0.0
     if moved < _LEAST_MOVED:
         return None
@@ -385,6 +376,29 @@ def sampler_is_frozen(evidence: LogEvidence) -> MarkReading | None:
         f"over the run, the trainer's by {number(moved)}",
         evidence.all_steps,
         engine_columns(evidence),
+    )
+
+
+def _spread_of_first_tokens(evidence: LogEvidence, *, sampled_once: bool) -> pd.DataFrame:
+    """By prompt and first token that came in several steps, the spread of each engine's log-probability.
+
+    Args:
+        sampled_once: leave out responses that a buffer brings again.
+    """
+    paths = "(select step, seq_id, sum(hash(token_id, position)) as path from examined group by all)"
+    return evidence.frame(
+        f"""
+        with first as (
+            select step, prompt_id, token_id, logp_behavior, logp_current
+            from examined join (select distinct on (step, seq_id) step, seq_id, prompt_id from sequence)
+                using (step, seq_id)
+                {f"join {paths} using (step, seq_id)" if sampled_once else ""}
+            where position = 0 and invalid is null and isfinite(logp_behavior) and isfinite(logp_current)
+            {"qualify step = min(step) over (partition by prompt_id, path)" if sampled_once else ""}
+        )
+        select stddev_pop(logp_behavior) as sampler, stddev_pop(logp_current) as trainer
+        from first where prompt_id is not null group by prompt_id, token_id having count(distinct step) > 2
+        """
     )
 
 

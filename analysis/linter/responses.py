@@ -65,6 +65,8 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     if np.isfinite(sample.sampled).any():  # what no sampler drew, an expert's answer say, may well be there twice
         whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
     unlikely = whole[(whole["own"] < np.log(UNLIKELY)) & np.isfinite(whole["own"]) & np.isfinite(whole["logp"])]
+    # A buffer may bring a response of an earlier step twice.
+    unlikely = unlikely[unlikely["step"] == whole.groupby(["n", "path"])["step"].transform("min")[unlikely.index]]
     # Another prompt's equal answer has another probability.
     same = unlikely.assign(logp=unlikely["logp"].round(3)).groupby(_SAME)["step"].transform("size")
     # Without groups all responses of a step may answer one prompt.

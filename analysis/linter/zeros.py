@@ -1,6 +1,6 @@
 """Log-probabilities, or advantages, that are 0 where there should be a value."""
 
-from math import inf, isfinite, sqrt
+from math import inf, nan, sqrt
 
 from ratioscope.analysis.findings.finding import Example, Finding, Severity, estimated, passed
 from ratioscope.analysis.findings.numbers import percent
@@ -35,6 +35,11 @@ _NEARLY_ALL_EQUAL = 0.99
 _FEWEST_BEHIND, _FEWEST_IDS, _BESIDE = 500, 10, 4
 """Tokens behind a place, and ids that they have: fewer may be certain; and positions in front of it that are not."""
 _SINGLE = "single tokens"
+_LAST = "always the last one"
+_OF_PADDING = (
+    "Mask padding by the length of each response, or give it a token of its own: where it is the end token, the "
+    "trainer leaves out the ends that were drawn."
+)
 _ONE_LEFT = {
     True: " The manifest states top-k or top-p; where they keep one token it is certain.",
     False: " Elsewhere, too, the sampler leaves most of the probability out; where one token is left it is certain.",
@@ -58,6 +63,7 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
         share = (evidence.by_step[fault] / evidence.by_step["n_rows"]).max()
         pattern, rows = _pattern(evidence, column, fault)
         given = rows is not None and not rows.values
+        padding = _LAST in pattern
         sampled = column == "logp_behavior"
         stated = sampled and not given and _truncation_explains(evidence)
         truncation = stated or (sampled and pattern.startswith(_SINGLE) and _forbids_tokens(evidence, count))
@@ -68,6 +74,8 @@ def zero_filled(evidence: LogEvidence) -> list[Finding]:
                 severity_of(evidence, count) if not truncation else Severity.NOTICE,
                 "Leave tokens that were not drawn out of the loss."
                 if given or (truncation and not stated)
+                else _OF_PADDING
+                if padding
                 else "Where missing values were replaced by 0, which reads as certainty, leave them empty instead."
                 + (" A sampler that keeps one token is greedy: ratios against it say little." if truncation else ""),
                 (estimated("tokens", count), estimated("largest share of a step's rows", share)),
@@ -236,18 +244,22 @@ def _no_advantage(evidence: LogEvidence) -> Finding | None:
     if n < LEAST_ROWS or int(found["zeros"]) < n:
         return None
     steps = tuple(int(step) for step in evidence.by_step.index)
+    # A group of one response is compared with nobody: there, rewards are held against each other over the run.
     groups = evidence.frame(
-        "select coalesce(avg((lowest = highest)::int), 'nan'::double) as equal from (select min(reward) as lowest, "
-        "max(reward) as highest from sequence where isfinite(reward) and dropped is null group by step, group_id)"
+        "select size > 1 as several, avg((lowest = highest)::int) as equal, min(lowest) as least, max(highest) as most "
+        "from (select min(reward) as lowest, max(reward) as highest, count(*) as size from sequence "
+        "where isfinite(reward) and dropped is null group by step, group_id) group by several"
     )
-    equal = float(groups["equal"].iloc[0])
     said = f"advantage is exactly 0 in all {n:,} tokens"
     do = "Log the reward: groups of equal reward have an advantage of 0."
-    if isfinite(equal) and equal > _NEARLY_ALL_EQUAL:
+    several = groups[groups["several"]]
+    equal = float(several["equal"].iloc[0]) if len(several) else nan
+    if equal > _NEARLY_ALL_EQUAL:
         said += f", and {percent(equal)} of the prompt groups have equal rewards: there was nothing to learn"
         do = "Look at which responses earn another reward."
-    elif isfinite(equal):
-        said += f", although rewards differ in {percent(1 - equal)} of the prompt groups"
+    elif len(several) or (groups["least"] < groups["most"]).any():
+        differ = f"in {percent(1 - equal)} of the prompt groups" if len(several) else "from group to group"
+        said += f", although rewards differ {differ}"
         do = "Log the advantages that the loss used; leave the column empty where there are none."
     return Finding(
         f"{said}.",
@@ -322,8 +334,38 @@ def _pattern(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftO
             f"or coalesce(lead({column} = 0) {beside_it}, false))",
             values=True,
         )
-    given, rows = _not_sampled(evidence, column, fault)
+    given, rows = _taken_for_padding(evidence, column, fault) or _not_sampled(evidence, column, fault)
     return f"{_SINGLE} of {int(found['affected']):,} responses{given}", rows
+
+
+def _taken_for_padding(evidence: LogEvidence, column: str, fault: str) -> tuple[str, LeftOut] | None:
+    """What tells an end token that a trainer has for padding, and its rows: one id, the last of its response, 0 each
+    time, which the sampler drew with a probability of its own."""
+    if column == "logp_behavior" or not evidence.log.has("token_id", "logp_behavior"):
+        return None
+    of = evidence.frame(
+        f"""
+        select token_id, count(*) filter (fault) as n, count(*) filter (fault and ends) as at_end,
+            count(*) filter (ends) as ends, count(*) filter (ends and x = 0) as zeros
+        from (
+            select token_id, {column} as x, {ROW_FAULTS[fault]} as fault,
+                position = max(position) over (partition by step, seq_id) as ends
+            from examined where token_id is not null
+        )
+        where x is not null group by token_id order by n desc, token_id
+        """
+    )
+    if not len(of) or of["n"].iloc[0] < max(_FEWEST_FORCED, _ONE_TOKEN * of["n"].sum()):
+        return None
+    first = of.iloc[0]
+    if first["at_end"] < _ONE_TOKEN * first["n"] or first["zeros"] < _NEARLY_ALL_EQUAL * first["ends"]:
+        return None
+    token = int(first["token_id"])
+    return f", {_LAST} (token id {token} each time)", LeftOut(
+        f"end tokens (token id {token}) whose {column} is exactly 0",
+        f"token_id = {token} and {column} = 0",
+        values=True,
+    )
 
 
 def _not_sampled(

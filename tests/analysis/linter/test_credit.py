@@ -10,6 +10,7 @@ import pytest
 from ratioscope import Manifest
 from ratioscope.analysis.diagnosis import Severity, diagnose
 from ratioscope.analysis.linter import Finding, lint
+from ratioscope.analysis.linter.verdict import causes_in_the_run
 from ratioscope.analysis.runs.store import Run, open_run
 from ratioscope.analysis.summary.summary import summarise
 from tests.analysis.linter import credited
@@ -273,6 +274,24 @@ def test_the_sign_of_an_own_kind_is_checked(tmp_path: Path) -> None:
     own = {"name": "ours", "parts": {"advantage": "our_function"}}
     (remark,) = (each for each in found(tmp_path / "run", flipped, algorithm=own) if each.rule == "advantages")
     assert remark.severity is Severity.CRITICAL and "wrong sign" in remark.sentence
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_groups_of_one_cancel_whatever_kind_is_stated_where_rewards_differ(equal: bool, tmp_path: Path) -> None:
+    def fault(batch: credited.Batch) -> None:
+        credited.alone_and_centred(batch)
+        if equal:
+            batch.reward[:] = 1.0
+
+    run = open_run(credited.written(tmp_path / "run", fault))
+    run.manifest.algorithm = {"name": "reinforce", "parts": {"advantage": "reward"}}
+    remarks = lint(run)
+    found = [each for each in remarks if each.of_cause == "single_responses_cancel"]
+    assert len(found) == (not equal) and all(each.is_problem for each in found)
+    assert [each.rule for each in causes_in_the_run(remarks, [])] == ["credit"] * (not equal)
+    (zeros,) = (each for each in remarks if each.rule == "zero_filled")
+    assert zeros.is_problem is equal and "nothing to learn" not in zeros.sentence
+    assert ("although rewards differ from group to group" in zeros.sentence) is not equal
 
 
 @pytest.mark.parametrize("fault", [credited.alone, credited.alone_and_centred])

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
-from ratioscope.analysis.linter import Finding, Outcome
+from ratioscope.analysis.linter import Finding, Outcome, lint, rest_of
 from ratioscope.analysis.runs.store import open_run
 from tests.analysis.linter.remarks import asked
+from tests.cases.world import END, Shape, simulate, write
 from tests.making.loops import in_one_loop
 from tests.making.runs import Step, plain_step, random_step, write_run
 
@@ -143,3 +145,25 @@ def test_zeros_behind_a_place_are_missing_values_where_nobody_can_be_as_certain(
     assert len(found) == bool(fill.words)
     for each in found:
         assert fill.words in each.sentence and each.is_broken and each.columns == ("logp_behavior",), each.sentence
+
+
+@pytest.mark.parametrize("kind", ["padding", "some ends", "sampler", "certain"])
+def test_an_end_token_that_the_trainer_takes_for_padding_is_named(kind: str, tmp_path: Path) -> None:
+    log = simulate(Shape(91, steps=8, groups=6, lag=0, noise=0.0, closing=0.15))
+    ends = log.tokens["token_id"] == END
+    if kind == "some ends":
+        ends &= log.row % 2 == 0
+    for name in ("logp_behavior",) if kind == "sampler" else ("logp_behavior_train", "logp_current", "logp_new"):
+        log.tokens[name] = np.where(ends, 0.0, log.tokens[name])
+    if kind == "certain":
+        for name, sure in (("logp_behavior", -1e-5), ("entropy", 1e-4)):
+            log.tokens[name] = np.where(ends, sure, log.tokens[name])
+    run = open_run(write(log, tmp_path / "run", "verl"))
+    found = [each for each in asked(run, "zero_filled") if each.severity]
+    assert bool(found) is (kind != "certain")
+    named = [each for each in found if f"always the last one (token id {END} each time)" in each.sentence]
+    assert len(named) == (kind == "padding"), found
+    for each in named:
+        assert each.do.startswith("Mask padding by the length") and each.wrong_rows is not None
+        (part,) = rest_of(run, lint(run)).left_out
+        assert part.where == each.wrong_rows.where
