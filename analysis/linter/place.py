@@ -369,7 +369,7 @@ def _labels(dimension: Divided, levels: "pd.Index") -> tuple[str, ...]:
 
 def _folds(codes: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
     """0 or 1 for each token: the groups that a level is seen in, divided alternately."""
-    first = np.sort(np.unique(codes * (group.max() + 1) + group, return_index=True)[1])
+    first = np.flatnonzero(~pd.Index(codes * (group.max() + 1) + group).duplicated())
     code, of = codes[first], group[first]
     order = np.argsort(code, kind="stable")
     starts = starts_of(code[order])

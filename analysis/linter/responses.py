@@ -65,8 +65,6 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     if np.isfinite(sample.sampled).any():  # what no sampler drew, an expert's answer say, may well be there twice
         whole = whole[pd.Series(np.isfinite(sample.sampled)).groupby(sample.response).all().loc[whole.index]]
     unlikely = whole[(whole["own"] < np.log(UNLIKELY)) & np.isfinite(whole["own"]) & np.isfinite(whole["logp"])]
-    # A buffer may bring a response of an earlier step twice.
-    unlikely = unlikely[unlikely["step"] == whole.groupby(["n", "path"])["step"].transform("min")[unlikely.index]]
     # Another prompt's equal answer has another probability.
     same = unlikely.assign(logp=unlikely["logp"].round(3)).groupby(_SAME)["step"].transform("size")
     # Without groups all responses of a step may answer one prompt.
@@ -78,9 +76,15 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
         estimated("at most as many by chance", chance),
         estimated("unlikely responses", len(unlikely)),
     )
-    if copies < LEAST_REPEATED + TIMES_CHANCE * chance:
+    by_chance = LEAST_REPEATED + TIMES_CHANCE * chance
+    if copies < by_chance:
         return passed(f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
     found = unlikely[same > 1]
+    found = found[found["step"] == whole.groupby(["n", "path"])["step"].transform("min")[found.index]]
+    if (same[found.index] - 1).sum() / 2 < by_chance:
+        return passed(
+            "Unlikely responses that are there twice were there in an earlier step: they are replayed.", *numbers
+        )
     steps = steps_with(found.groupby("step").size())
     return [
         Finding(

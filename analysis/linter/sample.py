@@ -71,13 +71,17 @@ class Sample:
         if known.any() and not known.all():  # a state is the tokens before it, which have to be known
             rows = rows[known.groupby([rows["step"], rows["seq_id"]]).transform("all")].reset_index(drop=True)
         self.rows = rows
+        self._columns: dict[str, Floats] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def column(self, name: str) -> Floats:
         """A column in double, (n_rows,); NaN where it is not logged or the row is missing it."""
-        return self.rows[name].to_numpy(dtype=float, na_value=np.nan)
+        if name not in self._columns:
+            self._columns[name] = self.rows[name].to_numpy(dtype=float, na_value=np.nan)
+            self._columns[name].flags.writeable = False
+        return self._columns[name]
 
     @cached_property
     def sampled(self) -> Floats:
@@ -92,7 +96,9 @@ class Sample:
     @cached_property
     def response(self) -> NDArray[np.int64]:
         """Number of the response, (n_rows,)."""
-        return self.rows.groupby(["step", "seq_id"], sort=False).ngroup().to_numpy().astype(np.int64)
+        keys = self.rows[["step", "seq_id"]].to_numpy(dtype=np.int64)
+        begins = np.any(keys[1:] != keys[:-1], axis=1)
+        return np.concatenate([np.zeros(min(1, len(keys)), dtype=np.int64), np.cumsum(begins)])
 
     @cached_property
     def group(self) -> NDArray[np.int64]:

@@ -16,18 +16,15 @@ opening as (
     where position < 16
     window before as (partition by step, seq_id order by position rows between unbounded preceding and 1 preceding)
 ),
-inside as (
+state as (
     select
-        step, group_id, is_fresh,
-        x - avg(x) over state as x,
-        y - avg(y) over state as y,
-        count(*) over state as n_sharing
+        step, group_id, is_fresh, count(*) as n, regr_sxx(y, x) as xx, regr_sxy(y, x) as xy, regr_syy(y, x) as yy
     from opening
     where counts and n_before = position
-    window state as (partition by step, group_id, behavior_version, position, path, is_fresh)
+    group by step, group_id, is_fresh, behavior_version, position, path
+    having count(*) > 1
 )
-select step, group_id, is_fresh, count(*) as n, sum(x * x) as xx, sum(x * y) as xy, sum(y * y) as yy
-from inside
-where n_sharing > 1
+select step, group_id, is_fresh, sum(n)::bigint as n, sum(xx) as xx, sum(xy) as xy, sum(yy) as yy
+from state
 group by step, group_id, is_fresh
 order by step, group_id

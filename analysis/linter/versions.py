@@ -3,6 +3,7 @@ of responses that have several although the manifest rules it out."""
 
 from math import sqrt
 
+import numpy as np
 import pandas as pd
 
 from ratioscope.analysis.findings.cause import Family, cause
@@ -42,7 +43,8 @@ def versions(evidence: LogEvidence) -> list[Finding]:
             )
         )
     remarks += _backwards(evidence) + _unlabelled(evidence)
-    remarks += _one_token_off(evidence) or _changes_off(evidence)
+    if _change_in_responses(evidence):
+        remarks += _one_token_off(evidence) or _changes_off(evidence)
     one_behind, equal = evidence.total("n_one_behind"), evidence.total("n_one_behind_equal")
     if one_behind >= FEWEST_TOKENS and newest == 1 and not evidence.rounding and equal > EQUAL_SHARE * one_behind:
         remarks.append(
@@ -92,6 +94,13 @@ def _unlabelled(evidence: LogEvidence) -> list[Finding]:
             evidence.rows_where("behavior_version is null"),
         )
     ]
+
+
+def _change_in_responses(evidence: LogEvidence) -> bool:
+    """Whether a response may have several versions; where all rows are looked at it is known."""
+    sample = evidence.sample
+    version, own = sample.column("behavior_version"), sample.response[1:] == sample.response[:-1]
+    return evidence.sampled > 1 or bool((own & (version[1:] != version[:-1]) & np.isfinite(version[1:])).any())
 
 
 def _one_token_off(evidence: LogEvidence) -> list[Finding]:

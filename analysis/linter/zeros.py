@@ -127,6 +127,8 @@ def _placeholder(evidence: LogEvidence, column: str) -> Finding | None:
     model is as certain, but a writer without a value is."""
     if evidence.rounding or evidence.run.manifest.sampler.get("temperature") == 0:
         return None
+    if not (evidence.by_step[f"max_{column}"] >= 0).any():
+        return None
     beside = ", ".join(name for name in (*LOG_PROBS, "entropy") if name != column)
     of = evidence.frame(
         f"""

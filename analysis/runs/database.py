@@ -11,7 +11,6 @@ from threading import Lock
 
 import duckdb
 
-from ratioscope.analysis.runs import elsewhere
 from ratioscope.storage.places import Remote
 
 _ROOMS = Path(__file__).parents[1]
@@ -125,6 +124,8 @@ def _opened(
         connection.execute("set enable_progress_bar = false")
     connection.execute(query("runs/macros"))
     if elsewhere_too:
+        from ratioscope.analysis.runs import elsewhere  # whose packages take their time, and most runs are here
+
         elsewhere.register(connection)
     readable = ", ".join("'" + folder.replace("'", "''") + "/'" for folder in folders)
     connection.execute(f"set allowed_directories = [{readable}]")

@@ -3,7 +3,6 @@
 What a query needs comes from the pieces that `ratioscope.storage.ranges` fetches and keeps; nothing can be written.
 """
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +10,8 @@ import duckdb
 import fsspec  # type: ignore[import-untyped]
 
 from ratioscope.storage.clients import SCHEMES
-from ratioscope.storage.failures import StorageError
 from ratioscope.storage.listings import last_seen
 from ratioscope.storage.places import place
-
-_TOLD = re.compile(r"StorageError: (.+)")
 
 
 class _Objects(fsspec.AbstractFileSystem):  # type: ignore[misc]
@@ -51,9 +47,3 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     # DuckDB's own cache reads small files whole and of others whole blocks: without it, column chunks to the byte.
     connection.execute("set enable_external_file_cache = false")
     connection.execute("set parquet_prefetch_column_gap = 4096")
-
-
-def storage_failure(error: Exception) -> StorageError | None:
-    """What the storage said, of an error of DuckDB's, which passes a reader's on as text."""
-    told = _TOLD.search(str(error))
-    return StorageError(told[1].strip()) if told else None

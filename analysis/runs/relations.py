@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from ratioscope.analysis.runs.columns import columns_with_values, counted, schema_of
 from ratioscope.analysis.runs.database import PIECE, connect, query
-from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.left_out import LeftOut, kept_rows
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.unreadable import unreadable
 from ratioscope.run_format import schema
+from ratioscope.storage.failures import storage_failure
 from ratioscope.storage.parquet import footer
 from ratioscope.storage.places import Remote
 

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from ratioscope.analysis.runs.columns import columns_with_values
 from ratioscope.analysis.runs.database import connect, one_thread, query
-from ratioscope.analysis.runs.elsewhere import storage_failure
 from ratioscope.analysis.runs.files import TableFile
 from ratioscope.analysis.runs.relations import create_usable, create_views, may_hold_out
 from ratioscope.analysis.runs.unreadable import unreadable
@@ -34,6 +33,7 @@ from ratioscope.metric import SAMPLED
 from ratioscope.run_format import schema
 from ratioscope.run_format.table_files import counted_nonfinite
 from ratioscope.storage.cache import Entry, entry_of
+from ratioscope.storage.failures import storage_failure
 from ratioscope.storage.parquet import footer
 
 # Files are scanned together to about so many tokens: with less, starting a query shows, with more, memory does.

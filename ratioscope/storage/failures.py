@@ -16,6 +16,7 @@ T = TypeVar("T")
 # Seconds between attempts, each varied by a half so that many readers do not come back at once.
 WAITS = (0.2, 0.8, 3.0)
 
+_TOLD = re.compile(r"StorageError: (.+)")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _REFUSED = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN|INVALID_CLIENT_TOKEN_ID|"
@@ -41,6 +42,12 @@ _ENDPOINTS = {
 
 class StorageError(RatioscopeError):
     """An object storage did not do what it was asked to."""
+
+
+def storage_failure(error: Exception) -> StorageError | None:
+    """What the storage said, of an error of a program that passes a reader's on as text."""
+    told = _TOLD.search(str(error))
+    return StorageError(told[1].strip()) if told else None
 
 
 class Truncated(OSError):
