@@ -18,6 +18,7 @@ from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
+from ratioscope.analysis.linter.verdict import causes_in_the_run
 from ratioscope.analysis.overview.lights import lights_of
 from ratioscope.analysis.overview.sentences import overview_headline as answer_of
 from ratioscope.analysis.runs.store import run_signature
@@ -52,7 +53,7 @@ class Headline:
     severity: int = 0
     """Of the worst finding or light; 0: nothing is wrong."""
     rule: str = ""
-    """Of the worst finding; where a light is worse, that in words."""
+    """Of the worst finding, or the cause that a check found in the run; where a light is worse, that in words."""
     sentence: str = ""
     """That finding in words, Markdown."""
     answer: str = ""
@@ -90,7 +91,9 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     findings, values = opened.findings, opened.summary.values
     shown = lights_of(opened) if len(values) else ()
     worst = max(shown, key=lambda light: light.severity, default=None)
-    severity, rule = (findings[0].severity, findings[0].rule) if findings else (Severity.NONE, "")
+    told = [(each.severity, each.rule, each.sentence) for each in findings]
+    told += [(each.severity, each.of_cause, each.sentence) for each in causes_in_the_run(opened.problems, findings)]
+    severity, rule, sentence = max(told, key=lambda each: each[0], default=(Severity.NONE, "", ""))
     if worst is not None and worst.severity > severity:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
@@ -111,7 +114,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),
         rule=rule,
-        sentence=findings[0].sentence if findings else "",
+        sentence=sentence,
         answer=answer_of(opened.facts(), findings, opened.remarks),
         last_step=opened.summary.last_step,
     )

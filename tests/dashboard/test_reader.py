@@ -17,6 +17,7 @@ from ratioscope.dashboard.watching import reader as reading
 from ratioscope.dashboard.watching.headlines import Headline, read_headline
 from ratioscope.dashboard.watching.reader import Reader
 from ratioscope.run_format.manifest import now
+from tests.analysis.linter import credited
 from tests.dashboard.conftest import make_steps
 from tests.making.runs import write_run
 
@@ -39,6 +40,12 @@ def test_a_headline_is_kept_on_disk_until_the_run_changes(fresh: Path, monkeypat
     broken = read_headline(fresh / "mine")
     assert broken is not None
     assert "cannot be read as TOML" in broken.problem
+
+
+def test_a_cause_that_a_check_found_in_the_run_is_its_finding(root: Path) -> None:
+    found = read_headline(credited.written(root / "run", credited.alone_and_centred))
+    assert found is not None and found.severity == Severity.WARNING and found.rule == "single_responses_cancel"
+    assert found.sentence == found.answer and "prompt group of its own" in found.sentence
 
 
 def _refuse(folder: Path, **_: object) -> Opened:
