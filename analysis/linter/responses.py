@@ -80,10 +80,11 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
     if copies < by_chance:
         return passed(f"Of {len(unlikely):,} unlikely responses hardly one is there twice.", *numbers)
     found = unlikely[same > 1]
-    found = found[found["step"] == whole.groupby(["n", "path"])["step"].transform("min")[found.index]]
+    if evidence.log.has_groups:
+        found = found[~_replayed(whole)[found.index]]
     if (same[found.index] - 1).sum() / 2 < by_chance:
         return passed(
-            "Unlikely responses that are there twice were there in an earlier step: they are replayed.", *numbers
+            "What is there twice are prompt groups of an earlier step, as a replay buffer has them.", *numbers
         )
     steps = steps_with(found.groupby("step").size())
     return [
@@ -100,6 +101,12 @@ def repeated(evidence: LogEvidence) -> list[Finding]:
             wrong_rows=_copies(evidence, found[found.assign(logp=found["logp"].round(3)).duplicated(_SAME)]),
         )
     ]
+
+
+def _replayed(whole: pd.DataFrame) -> "pd.Series[bool]":
+    """Of each response, whether its prompt group was there, with all of its responses, in an earlier step."""
+    members = whole.groupby(["step", "group_id"])["path"].transform("sum")
+    return whole["step"] > whole["step"].groupby(members).transform("min")
 
 
 def _of_responses(sample: Sample, without: NDArray[np.bool_]) -> "pd.Series[float]":
