@@ -34,6 +34,7 @@ from ratioscope.analysis.linter import (
     not_drawn,
     own_token,
     passed_ends,
+    prompt_pool,
     reference,
     responses,
     selection,
@@ -56,8 +57,8 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 # Importing a module declares its checks and causes.
 _MODULES = (
     advantages, alignment, applied_loss, batch_rows, batches, calibration, copies, credit, footers, identities, keys,
-    limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, reference,
-    responses, selection, signatures, stand_ins, units, values, versions, zeros,
+    limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, prompt_pool,
+    reference, responses, selection, signatures, stand_ins, units, values, versions, zeros,
 )  # fmt: skip
 
 
