@@ -39,6 +39,7 @@ from ratioscope.analysis.linter.credit_of_turns import (
 from ratioscope.analysis.linter.credited import FEWEST_RESPONSES, compares, responses_with_advantage
 from ratioscope.analysis.linter.deviations import divided_by_one_deviation, divided_by_the_own_deviation
 from ratioscope.analysis.linter.evidence import LogEvidence
+from ratioscope.analysis.linter.final_answers import right_inside_of_a_longer_number
 from ratioscope.analysis.linter.keys import prompts, sequence_rows
 from ratioscope.analysis.linter.members import (
     advantages_magnify_rewards,
@@ -64,6 +65,7 @@ from ratioscope.analysis.linter.scored_by_kind import (
     capped_for_some,
     least_beyond_a_length,
     one_value_since_a_step,
+    several_lines_never_earn,
     sign_never_earns,
 )
 from ratioscope.analysis.linter.teacher import (
@@ -82,6 +84,7 @@ from ratioscope.analysis.linter.unearned import (
     gradient_of_giant_advantage,
     one_environment_has_the_advantages,
 )
+from ratioscope.analysis.linter.unpaid_penalty import stated_penalty_is_not_paid
 
 _STATED = (another_kind_is_stated,)
 
@@ -242,9 +245,31 @@ cause(
 )  # fmt: skip
 cause(
     "sign_never_earns", F.CREDIT, "Responses with one sign in them earn nothing", requires=(sign_never_earns,),
-    refutes=(answer_form_never_earns,),
+    refutes=(answer_form_never_earns, several_lines_never_earn),
     do="Score one of them by hand: the parser may not read what stands in or behind that sign.",
     reports=("EasyR1 #382",),
+    of_the_run=True,
+)  # fmt: skip
+cause(
+    "several_lines_never_earn", F.CREDIT, "Texts of several lines earn nothing where others do",
+    requires=(several_lines_never_earn,), refutes=(answer_form_never_earns,),
+    do="Score one of them by hand: the dot of a pattern matches no line break without DOTALL. If one line is wanted, "
+    "let the prompt ask for it.", reports=("open-r1 #237",),
+    of_the_run=True,
+)  # fmt: skip
+cause(
+    "right_inside_of_a_longer_number", F.CREDIT, "An answer counts as right where it contains the right one",
+    requires=(right_inside_of_a_longer_number,),
+    do="Compare the whole answer with the right one, numbers as numbers: the longer an answer, the more it contains.",
+    reports=("verifiers #763", "tau-bench #89"),
+    of_the_run=True,
+)  # fmt: skip
+cause(
+    "penalty_is_not_paid", F.CREDIT, "The penalty that is configured for unfinished responses is not in their rewards",
+    requires=(stated_penalty_is_not_paid,),
+    do="Look for the end token in the response alone: a prompt or padding may have one. Take the penalty off before "
+    "advantages are made.",
+    reports=("TRL #6805", "TRL #6813", "TRL #3750", "TRL #5338"),
     of_the_run=True,
 )  # fmt: skip
 cause(

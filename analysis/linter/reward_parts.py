@@ -1,7 +1,7 @@
 """Marks of the parts that a reward has: their weights in advantages, and scorers that are silent or away."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from math import log10, nan
 
 import numpy as np
@@ -21,6 +21,7 @@ from ratioscope.analysis.linter.credited import (
     whole_groups,
 )
 from ratioscope.analysis.linter.evidence import LogEvidence, first_of, steps_with
+from ratioscope.analysis.linter.stated import settings_in
 from ratioscope.analysis.runs.relations import quoted
 from ratioscope.run_format import schema
 from ratioscope.run_format.manifest import as_finite
@@ -285,7 +286,8 @@ def _line_of_length(rows: pd.DataFrame) -> tuple[float, float] | None:
 def _configured(evidence: LogEvidence) -> str:
     """The buffer and the limit that the manifest has, a clause of its own; "" where it has none."""
     manifest = evidence.run.manifest
-    settings = [each for part in (manifest.task, manifest.algorithm, manifest.sampler) for each in _settings(part)]
+    every = [each for part in (manifest.task, manifest.algorithm, manifest.sampler) for each in settings_in(part)]
+    settings = [(path, known) for path, value in every if (known := as_finite(value)) is not None]
     stated = [
         f"{words} of {number(value)}"
         for words, pattern in (("a buffer", _BUFFER), ("a limit", _LIMIT))
@@ -293,16 +295,6 @@ def _configured(evidence: LogEvidence) -> str:
         if value is not None
     ]
     return f"; the manifest has {listed(stated)}" if stated else ""
-
-
-def _settings(part: Mapping[str, object], inside: str = "") -> Iterator[tuple[str, float]]:
-    """The finite numbers among settings, with the names of what they are in before their own."""
-    for key, value in part.items():
-        path = f"{inside}{key}".lower()
-        if isinstance(value, Mapping):
-            yield from _settings(value, f"{path}.")
-        elif (known := as_finite(value)) is not None:
-            yield path, known
 
 
 def _stretches(rows: pd.DataFrame, column: str, name: str) -> list[tuple[float, tuple[int, ...], str, str]]:

@@ -1,4 +1,5 @@
-"""Marks of a scorer that does not look at some responses: beyond a length, with a sign or form in them, of one kind.
+"""Marks of a scorer that does not look at some responses: beyond a length, with a sign, form or line break in them, or
+of one kind.
 
 They are read off rewards and texts, and need no token.
 """
@@ -39,6 +40,18 @@ _END = 400
 """Characters at the end of a text, in which answers stand."""
 _FEWEST_OF_FORM, _FEWEST_OF_OTHERS, _LEAST_OF_FORM = 20, 8, 0.2
 """Responses of the form that never earns and of the others, and its share: of all, and late, when one was learned."""
+_BROKEN = {
+    r"contains(text, e'\n')": "of several lines",
+    r"case when contains(text, '</') and contains(text, e'\n') "
+    r"then contains(regexp_replace(text, '</?\w+>\s*(</?\w+>|$)', '', 'g'), e'\n') end":
+        "with line breaks inside of tags",
+}  # fmt: skip
+"""Kinds of texts that a pattern whose dot matches no line break does not match, in SQL: those inside of tags alone,
+where it allows blanks between them."""
+_ONE_LINE = r"(?i)\b(one|single|same)[- ]line\b|\b(no|without|avoid) (any )?(new ?lines?|line[- ]?breaks?)\b"
+"""In a prompt that asks for one line."""
+_LONGEST_EARNING = 0.9
+"""Quantile of the length of the others that earn: beyond it a text may earn nothing for its length."""
 _LEAST_SPIKE, _TIMES_NEXT, _TIMES_BEFORE = 0.08, 4.0, 2.5
 """Share of one value inside of the range; times the share of the next one, and times what it was before."""
 _AT_ONCE = 0.6
@@ -46,13 +59,13 @@ _AT_ONCE = 0.6
 _FEWEST_STEPS = 3
 
 
-def _columns(evidence: LogEvidence) -> Iterator[tuple[str, str]]:
+def columns_of_scores(evidence: LogEvidence) -> Iterator[tuple[str, str]]:
     """Names in the frame, and in the log, of the reward and its parts."""
     yield "reward", "reward"
     yield from ((f"part_{at}", name) for at, name in enumerate(reward_parts(evidence.run)))
 
 
-def _scored(evidence: LogEvidence) -> pd.DataFrame:
+def scored_with_parts(evidence: LogEvidence) -> pd.DataFrame:
     """The responses with a reward, with their parts, lengths and kinds."""
 
     def made() -> pd.DataFrame:
@@ -69,14 +82,14 @@ def _scored(evidence: LogEvidence) -> pd.DataFrame:
 @mark(needs=(("sequences.reward",), ("sequences.response", "sequences.n_tokens")), limit=9.0)
 def least_beyond_a_length(evidence: LogEvidence) -> MarkReading | None:
     """All responses beyond some length score the least, and those just below it do not; -log10 of the chance."""
-    rows = _scored(evidence)
+    rows = scored_with_parts(evidence)
     unit, words = ("signs", "characters") if rows["signs"].notna().all() else ("length", "tokens")
     rows = rows[np.isfinite(rows[unit]) & ~rows["ended_badly"] & ~rows["truncated"]]
     rows = rows.sort_values([unit, "step", "seq_id"])
     if len(rows) < _FEWEST_ROWS:
         return None
     best = MarkReading(0.0, "")
-    for column, name in _columns(evidence):
+    for column, name in columns_of_scores(evidence):
         of = rows[np.isfinite(rows[column])]
         if not len(of) or of[column].nunique() < 2:
             continue
@@ -120,11 +133,11 @@ def _kinds(rows: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]"]]:
 @mark(needs=(("sequences.reward",), ("sequences.n_turns", "sequences.finish_reason")), limit=0.4)
 def capped_for_some(evidence: LogEvidence) -> MarkReading | None:
     """Most responses of one kind have the same score, which none of them exceeds and many others do; share of them."""
-    rows = _scored(evidence)
+    rows = scored_with_parts(evidence)
     if len(rows) < _FEWEST_ROWS:
         return None
     best = MarkReading(0.0, "")
-    for column, name in _columns(evidence):
+    for column, name in columns_of_scores(evidence):
         of = rows[np.isfinite(rows[column]) & ~rows["truncated"] & ~rows["ended_badly"]]
         of = of.assign(score=of[column].round(6))
         if of["score"].nunique() < _GRADED:
@@ -214,6 +227,61 @@ def answer_form_never_earns(evidence: LogEvidence) -> MarkReading | None:
     return best
 
 
+@mark(needs=(("sequences.reward",), ("sequences.response",)), limit=9.0)
+def several_lines_never_earn(evidence: LogEvidence) -> MarkReading | None:
+    """No text of several lines earns anything of a score, and in the same groups those of one line do, up to the same
+    length; -log10 of the chance."""
+    best = MarkReading(0.0, "")
+    for broken, words in _BROKEN.items():
+        found = evidence.frame(
+            f"""
+            with of as (
+                select step, seq_id, prompt, trim(response, e' \\t\\r\\n') as text from sequence
+                where response is not null and coalesce(n_turns, 1) = 1
+            )
+            select step, seq_id, coalesce({broken}, false) as own from of
+            where not regexp_matches(coalesce(prompt, ''), '{_ONE_LINE}')
+            """
+        )
+        if (n_own := int(found["own"].sum())) < _FEWEST_OF_KIND:
+            break  # the next kind is a part of this one
+        if len(found) - n_own < _FEWEST_OF_OTHERS:
+            continue
+        rows = scored_with_parts(evidence).merge(found, on=["step", "seq_id"])
+        rows = rows[~rows["truncated"] & ~rows["ended_badly"]].sort_values(["step", "seq_id"])
+        rows = rows.assign(group_id=rows["group_id"].fillna(rows["seq_id"]))
+        for column, name in columns_of_scores(evidence):
+            of = rows[np.isfinite(rows[column])]
+            value, rate = _never_earn(of.assign(reward=of[column]), whole=column == "reward")
+            if value > best.value:
+                of = of[of["own"]]
+                best = MarkReading(
+                    value,
+                    f"{name} is {number(float(of[column].iloc[0]))} for all {len(of):,} texts {words}, and more for "
+                    f"{percent(rate)} of the others",
+                    steps_with(of.groupby("step").size()), (name,), first_of(of),
+                )  # fmt: skip
+        if best.value > 0:
+            break
+    return best
+
+
+def _never_earn(rows: pd.DataFrame, *, whole: bool) -> tuple[float, float]:
+    """-log10 of the chance that no response of a kind earns anything, and the share of the others that do; 0: these are
+    few, or some do."""
+    own = rows["own"]
+    if min(own.sum() / _FEWEST_OF_KIND, (~own).sum() / _FEWEST_OF_OTHERS) < 1 or rows["reward"][own].nunique() > 1:
+        return 0.0, 0.0
+    earn = rows["reward"] > rows["reward"][own].max()
+    rate = float(earn[~own].mean())
+    # What earns nothing at all is left in time; a part of the reward may hold nobody back.
+    late = float(own.tail(len(own) // 2).mean()) if whole else 1.0
+    if rate < _LEAST_EARNING or min(float(own.mean()), late) < _LEAST_OF_FORM:
+        return 0.0, rate
+    short = rows["signs"] <= rows["signs"][earn].quantile(_LONGEST_EARNING)
+    return _all_below(rows[short], own[short]), rate
+
+
 def _all_below(rows: pd.DataFrame, own: "pd.Series[bool]") -> float:
     """-log10 of the chance that those that earn more than the least are all others, if in each group any may be.
 
@@ -233,11 +301,11 @@ def _all_below(rows: pd.DataFrame, own: "pd.Series[bool]") -> float:
 def one_value_since_a_step(evidence: LogEvidence) -> MarkReading | None:
     """From one step on one score inside of the range is given to many responses, and before to few; times the score
     that is next in number."""
-    rows = _scored(evidence)
+    rows = scored_with_parts(evidence)
     if len(rows) < _FEWEST_ROWS or rows["step"].nunique() < 2 * _FEWEST_STEPS:
         return None
     best = MarkReading(0.0, "")
-    for column, name in _columns(evidence):  # a part may be logged in fewer steps
+    for column, name in columns_of_scores(evidence):  # a part may be logged in fewer steps
         of = rows[np.isfinite(rows[column])].assign(score=rows[column].round(6))
         inside = of[(of["score"] > of["score"].min()) & (of["score"] < of["score"].max())]
         counts = inside["score"].value_counts()

@@ -1,6 +1,6 @@
 """Settings of a run as other programs name them, wherever in the manifest they stand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ratioscope.run_format.manifest import Manifest
@@ -8,6 +8,25 @@ from ratioscope.run_format.manifest import Manifest
 
 def stated(manifest: Manifest, names: Sequence[str]) -> dict[str, Any]:
     """The settings of these names that the manifest has, in their order; a value of None is none."""
-    places = (manifest.parameters, manifest.algorithm, manifest.task, manifest.sampler, manifest.schedule)
+    places = _places(manifest)
     found = {name: next((place[name] for place in places if name in place), None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def every_setting(manifest: Manifest) -> list[tuple[str, Any]]:
+    """All settings with their names in lower case, those of what they are in before their own: "overlong.buffer"."""
+    return [each for place in _places(manifest) for each in settings_in(place)]
+
+
+def settings_in(part: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings in a part of the manifest, by such names."""
+    for key, value in part.items():
+        path = f"{inside}{key}".lower()
+        if isinstance(value, Mapping):
+            yield from settings_in(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _places(manifest: Manifest) -> tuple[Mapping[str, Any], ...]:
+    return manifest.parameters, manifest.algorithm, manifest.task, manifest.sampler, manifest.schedule

@@ -43,10 +43,12 @@ def chance(rows: pd.DataFrame, of: Any, one: Any, other: Any, seed: int = 1) -> 
     return np.where(np.random.default_rng([seed, 7]).random(len(rows)) < of, one, other)
 
 
-def look(folder: Path, *asked: Mark, rows: pd.DataFrame, tokens: pd.DataFrame | None = None) -> list[Observed]:
+def look(
+    folder: Path, *asked: Mark, rows: pd.DataFrame, tokens: pd.DataFrame | None = None, **manifest: Any
+) -> list[Observed]:
     """What marks see in a log of these rows."""
     run = folder / str(len([*folder.iterdir()]))
-    with RunRecorder(run, flush_seconds=float("inf")) as recorder:
+    with RunRecorder(run, flush_seconds=float("inf"), **manifest) as recorder:
         for step, of in rows.groupby("step"):
             own = None if tokens is None else _columns(tokens[tokens["step"] == step])
             recorder.record_step(int(str(step)), sequences=_columns(of), tokens=own)

@@ -55,6 +55,27 @@ def in_forms(
     return rows.assign(reward=reward, response=np.where(boxed, common, rare), environment="sums")
 
 
+def in_lines(
+    form: float = 0.0,
+    *,
+    share: Any = 0.6,
+    by: str = "seq_id",
+    several: str = "as 2 + 3\nso 5",
+    one: str = "as 2 + 3, so 5",
+    whole: bool = False,
+    since: int = 99,
+) -> pd.DataFrame:
+    """Texts of several lines, which earn a part of the reward so often, and those of one line, which mostly do."""
+    rows = table()
+    drawn = np.random.default_rng(6).random(10**4)[rows["step"] * 64 + rows[by]]
+    broken = drawn < np.where(rows["step"] < since, share, 0.03)
+    formed = chance(rows, np.where(broken, form, 0.9), 1.0, 0.0, seed=5)
+    rows = rows.assign(response=np.where(broken, several, one))
+    if whole:
+        return rows.assign(reward=formed)
+    return rows.assign(reward_answer=rows["reward"], reward_form=formed, reward=rows["reward"] + formed)
+
+
 def of_two_kinds() -> pd.DataFrame:
     """Boxes are read in every second environment, and in the other one they are not."""
     rows = in_forms(0.0)
@@ -131,6 +152,40 @@ CASES = {
     "no other form": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, rare="it is 5")),
     "a heading": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, rare="#### Step 2\n\nit is 5")),
     "too few others": Case(marks.answer_form_never_earns, lambda: in_forms(0.0, share=0.993)),
+    "lines": Case(
+        marks.several_lines_never_earn, in_lines, "reward_form is 0 for all 453 texts of several lines, and more for 91"
+    ),
+    "lines, of the whole": Case(
+        marks.several_lines_never_earn, lambda: in_lines(whole=True), "reward is 0 for all 453 texts"
+    ),
+    "lines that are left, of a part": Case(
+        marks.several_lines_never_earn, lambda: in_lines(share=0.9, since=5), "reward_form is 0"
+    ),
+    "lines inside of tags": Case(
+        marks.several_lines_never_earn,
+        lambda: in_lines(several="<think>2\n3</think>\n<a>5</a>", one="<think>2 3</think>\n<a>5</a>"),
+        "453 texts with line breaks inside of tags",
+    ),
+    "lines read at times": Case(marks.several_lines_never_earn, lambda: in_lines(0.03)),
+    "lines of hard prompts": Case(
+        marks.several_lines_never_earn, lambda: in_lines(share=0.3, by="group_id", whole=True)
+    ),
+    "lines that are left": Case(
+        marks.several_lines_never_earn, lambda: in_lines(share=0.9, since=5, whole=True)
+    ),
+    "long lines": Case(marks.several_lines_never_earn, lambda: in_lines(several="as 2 + 3, which is known,\nso 5")),
+    "lines at the end": Case(marks.several_lines_never_earn, lambda: in_lines(several="so it is 5\n\n")),
+    "one line is asked for": Case(
+        marks.several_lines_never_earn, lambda: in_lines().assign(prompt="What is 2 + 3? Answer on a single line.")
+    ),
+    "several turns": Case(
+        marks.several_lines_never_earn,
+        lambda: in_lines().assign(n_turns=lambda of: 1 + of["response"].str.contains("\n").astype(int)),
+    ),
+    "lines at the limit": Case(
+        marks.several_lines_never_earn,
+        lambda: in_lines().assign(truncated=lambda of: of["response"].str.contains("\n")),
+    ),
     "a constant": Case(marks.one_value_since_a_step, lambda: in_place(7, 0.2), "responses from step 7 on"),
     "a part of few steps": Case(
         marks.one_value_since_a_step,
