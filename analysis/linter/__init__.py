@@ -40,6 +40,7 @@ from ratioscope.analysis.linter import (
     selection,
     signatures,
     stand_ins,
+    unfilled_prompts,
     units,
     values,
     versions,
@@ -58,7 +59,7 @@ __all__ = ["CHECKS", "Check", "Example", "Finding", "Outcome", "lint", "remarks_
 _MODULES = (
     advantages, alignment, applied_loss, batch_rows, batches, calibration, copies, credit, footers, identities, keys,
     limits_of_length, long_prompts, masks, mismatch, noise_floor, not_drawn, own_token, passed_ends, prompt_pool,
-    reference, responses, selection, signatures, stand_ins, units, values, versions, zeros,
+    reference, responses, selection, signatures, stand_ins, unfilled_prompts, units, values, versions, zeros,
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from ratioscope.analysis.linter.check import ENGINE_COLUMNS, check
 from ratioscope.analysis.linter.differing import FEWEST_FRESH, HELD_BY, differing
 from ratioscope.analysis.linter.evidence import LogEvidence
 from ratioscope.analysis.linter.least_length import mass_is_missing_before_any_end
+from ratioscope.analysis.linter.mismatch_behind_a_place import manifest_has_that_place, mismatch_begins_at_a_place
 from ratioscope.analysis.linter.mismatch_by_version import (
     mismatch_falls_back_each_period,
     mismatch_grows_from_a_version_on,
@@ -36,6 +37,10 @@ from ratioscope.analysis.linter.mismatch_in_responses import (
     shifted_from_a_token_on,
 )
 from ratioscope.analysis.linter.mismatch_of_rare_tokens import rare_tokens_are_rarer_in_the_trainer
+from ratioscope.analysis.linter.mismatch_of_some_responses import (
+    few_responses_hold_the_mismatch,
+    these_responses_earn_less,
+)
 from ratioscope.analysis.linter.mismatch_over_steps import (
     labels_make_no_difference,
     mismatch_at_the_first_update,
@@ -66,6 +71,16 @@ _OTHER_VERSIONS = (
     mismatch_falls_back_each_period, mismatch_grows_from_a_version_on, sampler_is_nearer_to_the_policy,
 )  # fmt: skip
 """What tells which weights the sampler has in place of those that labels say."""
+_NOT_OF_SOME = (
+    *(HELD_BY[name] for name in ("turn_start", "segment", "version_change", "version_ahead", "packed", "routing")),
+    shifted_from_a_token_on, mismatch_of_repeats, mismatch_of_the_last_token_at_the_limit, *_OTHER_VERSIONS,
+)  # fmt: skip
+"""What else makes single responses differ."""
+_NOT_AT_A_PLACE = (
+    *_AT_A_PLACE, HELD_BY["turn"], mismatch_from_a_turn_on, mismatch_near_the_limit, mismatch_is_periodic,
+    mass_is_missing_before_any_end, shifted_from_a_token_on, few_responses_hold_the_mismatch,
+)  # fmt: skip
+"""What else begins at a position."""
 _INPUTS = "Compare the token ids and inputs that both engines see there."
 
 cause(
@@ -181,7 +196,8 @@ cause(
 cause(
     "some_tokens", Family.MISMATCH, "Particular tokens of the vocabulary are computed differently",
     requires=(mismatch_of_some_tokens,),
-    refutes=(*_AT_A_PLACE, sampler_avoids_repeats, mismatch_of_the_last_token_at_the_limit),
+    refutes=(*_AT_A_PLACE, sampler_avoids_repeats, mismatch_of_the_last_token_at_the_limit,
+             few_responses_hold_the_mismatch),
     do="Compare the rows of these tokens in embedding and output layer of both engines: added tokens, a resized "
     "vocabulary.",
     explains=_TAILS,
@@ -194,9 +210,37 @@ cause(
 )  # fmt: skip
 cause(
     "kernel_boundary", Family.MISMATCH, "Both engines compute the same up to one position and differ from there on",
-    requires=(identical_then_not,), refutes=(mismatch_from_a_turn_on,),
+    requires=(identical_then_not,),
+    refutes=(mismatch_from_a_turn_on, few_responses_hold_the_mismatch, manifest_has_that_place),
     do="Look for a block, window or kernel limit there: KV cache, attention, chunks.",
     reports=("SGLang #25790", "vLLM #54035"),
+)  # fmt: skip
+cause(
+    "window_left_out", Family.MISMATCH, "One engine leaves out a window of the context, or has another one",
+    requires=(mismatch_begins_at_a_place, manifest_has_that_place), supports={HELD_BY["absolute"]: 1.0},
+    refutes=_NOT_AT_A_PLACE,
+    do="Look whether sampler and trainer pass this setting to attention, on each shard and in each layer.",
+    reports=("prime-rl #2828", "prime-rl #2418"), explains=(*_TAILS, "on_policy_ratio"),
+)  # fmt: skip
+cause(
+    "from_a_place_on", Family.MISMATCH, "From one place of the context on the engines compute otherwise",
+    requires=(mismatch_begins_at_a_place,), supports={HELD_BY["absolute"]: 1.0},
+    refutes=(*_NOT_AT_A_PLACE, identical_then_not, manifest_has_that_place),
+    do="Look for what begins there in one engine alone: a sliding window, scaled rotary positions, a chunk, a block.",
+    reports=("prime-rl #2828", "prime-rl #2418"), explains=(*_TAILS, "on_policy_ratio"),
+)  # fmt: skip
+cause(
+    "requests_spoiled", Family.MISMATCH, "The engine spoils some requests",
+    requires=(few_responses_hold_the_mismatch, these_responses_earn_less), refutes=_NOT_OF_SOME,
+    do="Leave these responses out of the loss. Find what their requests share, such as server, batch or a long prompt "
+    "beside them, and test that kernel.",
+    reports=("vLLM #55894", "vllm-metal #488"), explains=(*_TAILS, "on_policy_ratio"),
+)  # fmt: skip
+cause(
+    "some_responses", Family.MISMATCH, "Some whole responses are computed otherwise in sampler and trainer",
+    requires=(few_responses_hold_the_mismatch,), refutes=(*_NOT_OF_SOME, these_responses_earn_less),
+    do=f"Find what their requests share, such as server, batch or length of the prompt. {_INPUTS}",
+    reports=("vLLM #55894",), explains=_TAILS,
 )  # fmt: skip
 cause(
     "updates_twice", Family.MISMATCH, "The sampler goes too far, as if updates were applied twice",
@@ -267,7 +311,7 @@ cause(
     "other_context", Family.MISMATCH, "Responses begin in another context in the sampler than in the trainer",
     requires=(mismatch_fades_with_position, mismatch_from_the_first_step), supports={mismatch_at_first_tokens: 1.0},
     refutes=(*_AT_A_PLACE, mismatch_of_repeats, mismatch_of_short_responses, mismatch_follows_updates,
-             mismatch_behind_the_first),
+             mismatch_behind_the_first, few_responses_hold_the_mismatch),
     do="Compare the token ids of the prompts that both engines see: a second BOS token, another chat template.",
     reports=("TRL #3853",), explains=_TAILS,
 )  # fmt: skip
@@ -325,14 +369,14 @@ cause(
     "long_contexts", Family.MISMATCH, "Kernels of sampler and trainer differ more in long contexts",
     requires=(mismatch_grows_with_position,), supports={HELD_BY["absolute"]: 1.0},
     refutes=(*_AT_A_PLACE, HELD_BY["turn"], identical_then_not, mismatch_near_the_limit, mismatch_is_periodic,
-             mismatch_of_short_prompts),
+             mismatch_of_short_prompts, few_responses_hold_the_mismatch, mismatch_begins_at_a_place),
     do="Compare attention kernels and the number format of the KV cache.", reports=("Megatron-LM #76",),
 )  # fmt: skip
 cause(
     "padding", Family.MISMATCH, "Padding reaches the log-probabilities: short responses of a batch differ more",
     requires=(mismatch_of_short_responses,),
     refutes=(*_AT_A_PLACE, identical_then_not, mismatch_near_the_limit, shifted_from_a_token_on, mismatch_is_periodic,
-             rare_tokens_are_rarer_in_the_trainer),
+             rare_tokens_are_rarer_in_the_trainer, few_responses_hold_the_mismatch),
     do="Compare a short response alone with the same one in a padded batch: attention mask and position ids.",
     reports=("NeMo-Aligner #68", "trlx #509"), explains=_TAILS,
 )  # fmt: skip
@@ -340,7 +384,7 @@ cause(
     "padded_prompts", Family.MISMATCH,
     "Short prompts of a batch are scored differently, as where padding counts as positions",
     requires=(mismatch_of_short_prompts,),
-    refutes=(*_AT_A_PLACE, mismatch_of_short_responses, mismatch_follows_updates),
+    refutes=(*_AT_A_PLACE, mismatch_of_short_responses, mismatch_follows_updates, few_responses_hold_the_mismatch),
     do="Score a short prompt alone and in a padded batch: position ids must begin at its first token.",
     reports=("unsloth-zoo #840", "unsloth #6738"), explains=_TAILS,
 )  # fmt: skip
@@ -373,14 +417,16 @@ cause(
 cause(
     "near_the_limit", Family.MISMATCH, "The engine is wrong near the length limit",
     requires=(mismatch_near_the_limit,),
-    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit, mismatch_is_periodic),
+    refutes=(*_AT_A_PLACE, identical_then_not, mismatch_of_the_last_token_at_the_limit, mismatch_is_periodic,
+             few_responses_hold_the_mismatch),
     do="Raise the context length of the server above the length limit, or leave these positions out.",
     reports=("vLLM #38711", "vLLM #53488"), explains=_TAILS,
 )  # fmt: skip
 cause(
     "rare_tokens", Family.MISMATCH,
     "The sampler gives rare tokens more than the trainer does, as behind a soft cap of logits or a floor",
-    requires=(rare_tokens_are_rarer_in_the_trainer,), refutes=(sampler_avoids_repeats, *_SETTINGS),
+    requires=(rare_tokens_are_rarer_in_the_trainer,),
+    refutes=(sampler_avoids_repeats, few_responses_hold_the_mismatch, *_SETTINGS),
     do="Compare what both engines do to logits before the softmax: a soft cap, a scale, a logits processor.",
     reports=("TRL #5692", "TRL #5691", "unsloth-zoo #593"), explains=_TAILS,
 )  # fmt: skip
