@@ -230,7 +230,7 @@ cause(
     reports=("prime-rl #2828", "prime-rl #2418"), explains=(*_TAILS, "on_policy_ratio"),
 )  # fmt: skip
 cause(
-    "requests_spoiled", Family.MISMATCH, "The engine spoils some requests",
+    "requests_corrupted", Family.MISMATCH, "The engine corrupts some requests",
     requires=(few_responses_hold_the_mismatch, these_responses_earn_less), refutes=_NOT_OF_SOME,
     do="Leave these responses out of the loss. Find what their requests share, such as server, batch or a long prompt "
     "beside them, and test that kernel.",

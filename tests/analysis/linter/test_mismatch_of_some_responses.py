@@ -53,16 +53,16 @@ def said(folder: Path, sampler: Sampler, worthless: Which | None = None, without
     return asked(open_run(write(log, folder)), "mismatch_cause")[0]
 
 
-def test_requests_that_the_engine_spoils_are_named(tmp_path: Path) -> None:
+def test_requests_that_the_engine_corrupts_are_named(tmp_path: Path) -> None:
     found = said(tmp_path / "run", spoiled(one_of_eight), one_of_eight)
-    assert found.of_cause == "requests_spoiled", found.sentence
+    assert found.of_cause == "requests_corrupted", found.sentence
     assert "% of the responses hold 9" in found.sentence and " (median) on, " in found.sentence, found.sentence
     assert "they earn 0, others of their groups 0." in found.why and "Leave these responses out" in found.do
     alone = said(tmp_path / "alone", spoiled(one_of_eight), one_of_eight, ("group_id",))
-    assert alone.of_cause == "requests_spoiled" and "others of their steps 0." in alone.why, alone.why
+    assert alone.of_cause == "requests_corrupted" and "others of their steps 0." in alone.why, alone.why
 
 
-def test_what_earns_as_others_do_is_not_called_spoiled(tmp_path: Path) -> None:
+def test_what_earns_as_others_do_is_not_called_corrupted(tmp_path: Path) -> None:
     found = said(tmp_path / "run", spoiled(one_of_eight))
     assert found.of_cause == "some_responses", found.sentence
     assert "Leave these responses out" not in found.do
@@ -94,18 +94,18 @@ NEAR_MISSES: dict[str, Sampler] = {
 @in_one_loop("sampler", NEAR_MISSES)
 def test_a_near_miss_is_not_named(tmp_path: Path, sampler: Sampler) -> None:
     found = said(tmp_path / str(id(sampler)), sampler, one_of_eight)
-    assert found.of_cause not in ("requests_spoiled", "some_responses"), found.sentence
+    assert found.of_cause not in ("requests_corrupted", "some_responses"), found.sentence
 
 
 def test_responses_of_one_token_say_nothing(tmp_path: Path) -> None:
     shape = Shape(77, groups=40, longest=1, noise=0.3, sure=0.2)
     found = asked(open_run(write(simulate(shape), tmp_path / "run")), "mismatch_cause")[0]
-    assert found.of_cause not in ("requests_spoiled", "some_responses"), found.sentence
+    assert found.of_cause not in ("requests_corrupted", "some_responses"), found.sentence
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_old_responses_are_not_called_spoiled_where_no_age_is_known(tmp_path: Path, known: bool) -> None:
+def test_old_responses_are_not_called_corrupted_where_no_age_is_known(tmp_path: Path, known: bool) -> None:
     without = () if known else ("behavior_version", "behavior_version_min", "behavior_version_max",
                                 "logp_behavior_train")  # fmt: skip
     found = said(tmp_path / "run", spoiled(one_of_eight), one_of_eight, without)
-    assert (found.of_cause == "requests_spoiled") is known, found.sentence
+    assert (found.of_cause == "requests_corrupted") is known, found.sentence
