@@ -26,13 +26,14 @@ from ratioscope.analysis.findings.facts import (
 from ratioscope.analysis.findings.finding import Finding, Number
 from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.regime import Regime, regime
-from ratioscope.analysis.findings.setup import Setup, setup_of
+from ratioscope.analysis.findings.setup import Setup
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.runs.window import window_of
 from ratioscope.analysis.staleness.following import Following, Reference, decoding_distance, following, reference_of
 from ratioscope.analysis.summary.by_block import by_block
 from ratioscope.analysis.summary.summary import StepSummary
+from ratioscope.analysis.what_if.held import measured_setup
 from ratioscope.catalogue import CATALOGUE
 from ratioscope.metric import SAMPLED
 from ratioscope.run_format import schema
@@ -66,8 +67,8 @@ class RunEvidence(Evidence):
 
     @cached_property
     def setup(self) -> Setup:
-        """What was run, as far as the manifest says it."""
-        return setup_of(self.run.manifest if self.run else None)
+        """What was run, as far as the manifest says it, and what the log shows of its gate."""
+        return measured_setup(self.run)
 
     @property
     def sampled(self) -> str:
@@ -77,7 +78,7 @@ class RunEvidence(Evidence):
     @property
     def weighted(self) -> bool:
         """Whether the loss multiplies by an unbounded ratio; where the log does not say, it is assumed to."""
-        return self.setup.weight is None or self.setup.weight.unbounded
+        return self.setup.weight is None or (self.setup.weight.unbounded and not self.setup.bounded)
 
     def above(self, metric: str, limit: float) -> "Series[float]":
         """The series where it exceeds the limit beyond its own noise."""

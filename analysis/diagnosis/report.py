@@ -21,10 +21,7 @@ def diagnosis_text(opened: Opened) -> str:
     lines = [
         f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} {_why(finding)}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
-        for finding in (
-            *sorted(opened.findings, key=_is_no_outcome),
-            *causes_in_the_run(opened.problems, opened.findings),
-        )
+        for finding in sorted((*causes_in_the_run(opened.problems, opened.findings), *opened.findings), key=_place)
     ]
     if not lines:
         n = len(opened.summary.values)
@@ -43,9 +40,10 @@ def diagnosis_text(opened: Opened) -> str:
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
 
 
-def _is_no_outcome(finding: Finding) -> bool:
-    """Whether a finding is none of what the run is for: those come first, as on Overview; the others worst first."""
-    return not (RULES[finding.rule].outcome and finding.severity > Severity.NOTICE)
+def _place(finding: Finding) -> tuple[bool, int]:
+    """What the run is for comes first, as on Overview; the others worst first, and causes before what a rule found."""
+    rule = RULES.get(finding.rule)
+    return not (rule is not None and rule.outcome and finding.severity > Severity.NOTICE), -finding.severity
 
 
 def _why(finding: Finding) -> str:

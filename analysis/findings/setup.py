@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ratioscope.analysis.findings.facts import Cause, Facts
-from ratioscope.analysis.findings.numbers import capital
-from ratioscope.rules.gates import GATES, GateRow
+from ratioscope.analysis.findings.numbers import capital, number
+from ratioscope.rules.gates import GATES, GateKind, GateRow
 from ratioscope.rules.parameters import Judged
 from ratioscope.rules.weights import WEIGHTS, WeightRow
 from ratioscope.run_format.manifest import Manifest, as_finite
@@ -43,6 +43,8 @@ class Setup:
     """The settings of another framework that say how many updates are made of a generation, with their values."""
     foreign: bool = False
     """Whether another framework trained it, which has other names for what the built-in trainer sets."""
+    held: float | None = None
+    """The largest ratio that kept a gradient, where the gate is seen to stop all larger ones; None: it is not."""
 
     @property
     def stops(self) -> bool | None:
@@ -62,7 +64,7 @@ class Setup:
     @property
     def bounded(self) -> bool:
         """Whether the loss multiplies by a ratio that cannot grow without end."""
-        return bool(self.weighted) and self.weight is not None and not self.weight.unbounded
+        return bool(self.weighted) and self.weight is not None and (not self.weight.unbounded or self.held is not None)
 
     @property
     def multiplies(self) -> bool:
@@ -72,7 +74,15 @@ class Setup:
     @property
     def bounded_words(self) -> str:
         """Of such a loss, what holds its weight. A sentence with its space; empty for any other loss."""
+        if self.held is not None:
+            largest = number(self.held)
+            return f" The {self._stopper} bounds what enters the gradient, where the largest ratio is {largest}."
         return f" The weight of this loss is bounded: {self.weight.words}." if self.bounded and self.weight else ""
+
+    @property
+    def _stopper(self) -> str:
+        """What the gate is called: of the masks PPO's two clips are called so."""
+        return "mask" if self.gate and self.gate.kind is GateKind.MASK and self.gate.name != "dual_clip" else "clip"
 
     @property
     def smaller_updates(self) -> str:
@@ -179,7 +189,7 @@ class Setup:
     @property
     def truncate(self) -> str:
         """The remedy of ratios that are far too large, where the loss multiplies by them. A clause, or empty."""
-        if self.weight is not None and not self.weight.unbounded:
+        if self.bounded or (self.weight is not None and not self.weight.unbounded):
             return ""
         return (
             "Truncate or mask the ratio" if self.weight else "Truncate or mask the ratio, if the loss multiplies by it"
@@ -190,6 +200,8 @@ class Setup:
         first = f"{self.truncate}." if self.truncate else ""
         if self.weighted is False:
             return f"{self.fresher(facts)} This loss multiplies by no ratio: nothing to truncate.".strip()
+        if self.held is not None:
+            return f"Nothing for the loss, whose {self._stopper} holds large ratios. {self.fresher(facts)}".strip()
         if not first:
             first = f"{self.bounded_words.strip()} It need not be truncated further."
         return f"{first} {self.fresher(facts)}".strip()

@@ -5,10 +5,13 @@ from ratioscope.analysis.findings.cause import Suspect, cause, findings_of
 from ratioscope.analysis.findings.finding import Finding, Severity, not_checked, passed
 from ratioscope.analysis.linter.alignment import shifted
 from ratioscope.analysis.linter.applied_clip import (
+    bound_stops_nothing,
     clip_at_another_ratio,
+    clip_of_tokens_on_responses,
     clip_stops_nothing,
     clipped_at_the_same_weights,
     gate_is_the_policy_itself,
+    lost_bound_held_large_ratios,
     lower_bound_is_epsilon,
     much_is_clipped,
 )
@@ -204,6 +207,23 @@ cause(
     "lower_clip_at_epsilon", F.LOSS, "The lower bound of the clip is epsilon, and not 1 less epsilon",
     requires=(clip_at_another_ratio, lower_bound_is_epsilon), refutes=(clip_stops_nothing,),
     do="Clip ratios to the range from 1 - epsilon_low to 1 + epsilon_high.", reports=("RL2 #21",),
+)  # fmt: skip
+cause(
+    "large_ratios_pass", F.LOSS, "The stated bound on large ratios never acts",
+    requires=(bound_stops_nothing, lost_bound_held_large_ratios), refutes=(clip_stops_nothing,),
+    do="Pass this bound on to the loss that runs, and count the tokens that it stops.",
+    explains=("heavy_tail", "ess_collapse"), reports=("slime #2247", "RLinf #316", "RLinf #323"),
+)  # fmt: skip
+cause(
+    "bound_never_acts", F.LOSS, "One of the stated bounds of the clip never acts", requires=(bound_stops_nothing,),
+    refutes=(clip_stops_nothing, lost_bound_held_large_ratios),
+    do="Pass this bound on to the loss that runs, and count the tokens that it stops.",
+)  # fmt: skip
+cause(
+    "clip_of_tokens_on_responses", F.LOSS, "The clip range is one of tokens, on ratios of responses",
+    requires=(clip_of_tokens_on_responses,),
+    do="Set epsilon near the spread of the responses' ratios (GSPO: 3e-4 to 4e-4, for long responses).",
+    explains=("clip_zero",), reports=("TRL #3834",),
 )  # fmt: skip
 cause(
     "products_starve", F.LOSS, "Products of ratios starve the gradient of long responses",

@@ -19,7 +19,6 @@ from ratioscope.analysis.linter.loss_tokens import (
     steps_in,
     tokens_of_loss,
 )
-from ratioscope.analysis.linter.masks import has_penalty
 from ratioscope.analysis.what_if.rule import own_rule
 
 _FEWEST_RESPONSES = 20
@@ -346,7 +345,7 @@ def weight_is_squared(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(("gradient_weight",), ("advantage",)), limit=0.95)
 def gradient_against_the_advantage(evidence: LogEvidence) -> MarkReading | None:
     """gradient_weight has the opposite sign of the advantage in nearly all tokens that have both."""
-    if has_penalty(evidence):
+    if evidence.run.manifest.has_penalty:
         return None
     opposite = "gradient_weight * advantage < 0"
     found = evidence.frame(

@@ -73,6 +73,7 @@ from ratioscope.analysis.linter.teacher import (
     likelier_by_the_teacher_without_advantage,
     teacher_finds_sure_tokens_impossible,
 )
+from ratioscope.analysis.linter.torn_groups import part_of_a_group_has_advantages, torn_groups_come_again
 from ratioscope.analysis.linter.unearned import (
     advantage_follows_kl,
     advantage_follows_length,
@@ -185,6 +186,18 @@ cause(
     requires=(worse_responses_have_no_advantage,), refutes=(advantage_is_the_reward, *_STATED),
     do="Look for a clamp or a mask between the advantage and the loss; a method that learns from the best alone drops "
     "the others.",
+)  # fmt: skip
+cause(
+    "replayed_in_part", F.CREDIT, "Of replayed groups a part of the responses alone has its advantage",
+    requires=(part_of_a_group_has_advantages, torn_groups_come_again), refutes=_STATED,
+    do="Keep the advantages of all responses of a group in the buffer, or compute them again from its rewards.",
+    explains=("advantages",), reports=("TRL #6804", "TRL #6821"), of_the_run=True,
+)  # fmt: skip
+cause(
+    "torn_groups", F.CREDIT, "Of some groups a part of the responses alone has its advantage",
+    requires=(part_of_a_group_has_advantages,), refutes=(torn_groups_come_again, *_STATED),
+    do="Look where advantages of a group are written to its responses: each one needs its own.",
+    explains=("advantages",), of_the_run=True,
 )  # fmt: skip
 cause(
     "positive_lost", F.CREDIT, "Positive advantages are set to 0, so that nothing is made more likely",

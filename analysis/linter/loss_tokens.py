@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ratioscope.analysis.findings.finding import Example
 from ratioscope.analysis.findings.logged import Need
 from ratioscope.analysis.linter.evidence import EXAMPLES, LogEvidence
-from ratioscope.analysis.linter.masks import has_penalty
 from ratioscope.analysis.what_if.judging import multiplier
 from ratioscope.analysis.what_if.rule import own_rule, takes_several_passes
 from ratioscope.analysis.what_if.tokens import rows_of
@@ -87,7 +86,7 @@ def applied_factors(evidence: LogEvidence) -> AppliedFactors | None:
 
 def _made(evidence: LogEvidence) -> AppliedFactors | None:
     rows = tokens_of_loss(evidence)
-    if has_penalty(evidence) or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
+    if evidence.run.manifest.has_penalty or (takes_several_passes(evidence.run) and not evidence.log.has("logp_gate")):
         return None
     rule = own_rule(evidence.run).rule
     factor = rows["at"].to_numpy(dtype=float)

@@ -71,7 +71,7 @@ def masks(evidence: LogEvidence) -> list[Finding]:
             continue
         steps = steps_with(evidence.by_step[fault])
         # A penalty beside the policy's loss has a gradient of its own, which no gate stops.
-        penalty = fault.endswith("_with_gradient") and has_penalty(evidence)
+        penalty = fault.endswith("_with_gradient") and evidence.run.manifest.has_penalty
         remarks.append(
             Finding(
                 f"{count:,} of {evidence.n_rows:,} tokens {words}, {evidence.in_steps(steps)}"
@@ -211,9 +211,3 @@ cause(
     do="Keep the end token with its log-probability among the tokens of a response: without it nobody learns to stop.",
     severity=Severity.NOTICE, reports=("dynamo #14302",),
 )  # fmt: skip
-
-
-def has_penalty(evidence: LogEvidence) -> bool:
-    """Whether the manifest names a regulariser or a KL penalty."""
-    manifest = evidence.run.manifest
-    return bool(manifest.parameters.get("reference_kl")) or manifest.parts.get("regulariser") not in ("none", None)

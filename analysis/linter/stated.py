@@ -5,6 +5,11 @@ from typing import Any
 
 from ratioscope.run_format.manifest import Manifest
 
+_OF_RESPONSES = {"gspo": "geometric", "gspo_token": "geometric"}
+"""What ratios are of, by the name of an algorithm that is defined by it."""
+_LEVELS = {"sequence": "geometric", "sequence_token": "geometric", "token": "token", **_OF_RESPONSES}
+"""The same by the value of a setting: what TRL calls a sequence's ratio is the mean of the tokens' logarithms."""
+
 
 def stated(manifest: Manifest, names: Sequence[str]) -> dict[str, Any]:
     """The settings of these names that the manifest has, in their order; a value of None is none."""
@@ -30,3 +35,16 @@ def settings_in(part: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str
 
 def _places(manifest: Manifest) -> tuple[Mapping[str, Any], ...]:
     return manifest.parameters, manifest.algorithm, manifest.task, manifest.sampler, manifest.schedule
+
+
+def ratio_level(manifest: Manifest) -> str:
+    """What the loss's ratio is of: token, sequence (the product) or geometric; token where the manifest says nothing.
+
+    By the part that names it, else by the setting of another program, else by the algorithm.
+    """
+    if "level" in manifest.parts:
+        return str(manifest.parts["level"])
+    for value in stated(manifest, ("importance_sampling_level", "loss_mode")).values():
+        if (known := _LEVELS.get(str(value))) is not None:
+            return known
+    return _OF_RESPONSES.get(manifest.algorithm_name.lower(), "token")

@@ -8,11 +8,11 @@ import pandas as pd
 
 from ratioscope.analysis.drift.pairs import PAIRS
 from ratioscope.analysis.findings.course import course
-from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.ratios import sentences
 from ratioscope.analysis.ratios.distributions import RatioLevel, Survival, by_step, survivals
 from ratioscope.analysis.ratios.growth import growth
 from ratioscope.analysis.ratios.lengths import length_trap
+from ratioscope.analysis.what_if.held import measured_setup
 from ratioscope.catalogue import weights
 from ratioscope.dashboard import theme
 from ratioscope.dashboard.figures import ratios as figures
@@ -46,7 +46,7 @@ def answer(subject: Subject) -> str:
     """Of these steps."""
     if not len(subject.summary.values):
         return NO_STEP
-    return sentences.answer(subject.summary, subject.opened.limits, setup_of(subject.opened.run.manifest))
+    return sentences.answer(subject.summary, subject.opened.limits, measured_setup(subject.opened.run))
 
 
 def rests_on(subject: Subject) -> Paragraph:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ratioscope.analysis.findings.facts import LOG_CHI2, STALENESS
-from ratioscope.analysis.findings.setup import setup_of
 from ratioscope.analysis.findings.words import chi2_key
 from ratioscope.analysis.runs.store import Run
 from ratioscope.analysis.variance import failure_mode, gradients
+from ratioscope.analysis.what_if.held import measured_setup
 from ratioscope.catalogue import ENTRIES
 from ratioscope.dashboard.figures import variance as figures
 from ratioscope.dashboard.figures.series import Limit
@@ -42,7 +42,7 @@ def answer(subject: Subject) -> str:
 
 
 def _answer(subject: Subject) -> failure_mode.FailureModeAnswer:
-    return failure_mode.answer(subject.facts, setup_of(subject.opened.run.manifest))
+    return failure_mode.answer(subject.facts, measured_setup(subject.opened.run))
 
 
 def remedies(subject: Subject) -> list[Paragraph]:

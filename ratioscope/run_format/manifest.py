@@ -97,6 +97,11 @@ class Manifest:
         return as_table(self.algorithm.get("parameters"))
 
     @property
+    def has_penalty(self) -> bool:
+        """Whether it names a regulariser or a KL penalty in the loss, which has a gradient of its own."""
+        return bool(self.parameters.get("reference_kl")) or self.parts.get("regulariser") not in ("none", None)
+
+    @property
     def evaluation_prompts(self) -> int:
         """On how many prompts accuracy is evaluated, by `task.evaluation_prompts`; 0: it does not say."""
         count = self.task.get("evaluation_prompts")

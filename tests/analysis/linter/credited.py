@@ -619,3 +619,53 @@ def critic_below_all_rewards(batch: Batch) -> None:
 def bonus_for_finishing(batch: Batch) -> None:
     """In the reward, and foreseen."""
     _by_critic(batch, behind=0.0, bonus=0.5)
+
+
+def _kept_alone(batch: Batch, kept: NDArray[np.bool_], every: int = 3) -> NDArray[np.bool_]:
+    """Of one group of a few only these responses keep their advantage, in all steps but the first; whose groups."""
+    again = (batch.group % every == batch.number % every) & (batch.number > 0)
+    batch.advantage = np.where(again & ~kept, 0.0, batch.advantage)
+    return again
+
+
+def replayed_in_part(batch: Batch) -> None:
+    """From a buffer that keeps the advantages of the last two of eight."""
+    again = _kept_alone(batch, np.arange(N) % RESPONSES >= 6)
+    batch.columns = {"source": np.where(again, "buffer", "new").astype(object)}
+
+
+def prompts_replayed_in_part(batch: Batch) -> None:
+    """The same, where the prompt alone says that they come again."""
+    again = _kept_alone(batch, np.arange(N) % RESPONSES == 3, every=5)
+    batch.prompt = np.where(again, batch.prompt - 100, batch.prompt)
+
+
+def kept_by_one_of_a_group(batch: Batch) -> None:
+    """One of each of these groups, wherever it stands, has an advantage; nothing comes again."""
+    one = np.repeat(RESPONSES * np.arange(GROUPS) + batch.rng.integers(0, RESPONSES, GROUPS), RESPONSES)
+    _kept_alone(batch, np.arange(N) == one)
+
+
+def replayed_whole(batch: Batch) -> None:
+    again = _kept_alone(batch, np.ones(N, dtype=bool))
+    batch.columns = {"source": np.where(again, "buffer", "new").astype(object)}
+
+
+def long_ones_without_advantage(batch: Batch) -> None:
+    """Masked, whatever they earned: in most groups of these all but one are."""
+    batch.length = np.where(batch.rng.random(N) < 0.12, 5, 14)
+    _kept_alone(batch, batch.length < 14)
+
+
+def worse_ones_without_advantage_in_some_groups(batch: Batch) -> None:
+    _kept_alone(batch, batch.advantage > 0)
+
+
+def lost_here_and_there(batch: Batch) -> None:
+    """By chance: neither the place tells which, nor is it all but one."""
+    _kept_alone(batch, batch.rng.random(N) < 0.5)
+
+
+def kept_by_one_of_few_groups(batch: Batch) -> None:
+    if batch.number in (5, 9):
+        kept_by_one_of_a_group(batch)

@@ -31,6 +31,17 @@ def limited(aggregation: str = "longest_mean", **limits: int) -> dict[str, Any]:
     return parts(aggregation=aggregation) | {"parameters": CLIP | limits}
 
 
+def two_clips(dual: float, **others: str) -> dict[str, Any]:
+    """PPO's clip, and one above a ratio of `dual` for what is worse than its group."""
+    return parts(gate="dual_clip", **others) | {"parameters": CLIP | {"dual": dual}}
+
+
+def of_responses(epsilon: float, **setting: str) -> dict[str, Any]:
+    """A clip of this width on the ratio of whole responses."""
+    both = {"epsilon_low": epsilon, "epsilon_high": epsilon} | setting
+    return {"name": "grpo" if setting else "gspo", "parameters": both}
+
+
 UNSTATED = {"name": "grpo", "parameters": CLIP}
 
 
@@ -68,6 +79,14 @@ class Loss(NamedTuple):
     """Whether the reference is logged."""
     moved: float = 0.0
     """Of the log-ratios of the policy at the gate to the one before the update, nats."""
+    dual: float = 0.0
+    """The ratio above which what is worse than its group has no gradient; 0: none."""
+    open_above: bool = False
+    """Whether the clip has no upper bound."""
+    of_responses: bool = False
+    """Whether the ratio is one of each response, the geometric mean."""
+    age: int = 3
+    """Updates between sampling and training."""
     cause: str = ""
     words: str = ""
 
@@ -196,6 +215,43 @@ FAULTS = {
         cause="products_starve",
         words="the longest quarter of the responses keeps",
     ),
+    "second clip left out": Loss(
+        two_clips(1.6), spread=0.4, cause="large_ratios_pass", words="tokens with A < 0 beyond dual 1.6 keep their"
+    ),
+    "second clip left out, by response": Loss(
+        two_clips(2.5), spread=0.6, by_response=True, cause="large_ratios_pass", words="of the squared gradient"
+    ),
+    "no upper bound": Loss(
+        parts(), open_above=True, cause="bound_never_acts", words="tokens with A > 0 beyond epsilon_high 0.2 keep their"
+    ),
+    "a clip of tokens on responses": Loss(
+        of_responses(0.2),
+        of_responses=True,
+        spread=0.06,
+        cause="clip_of_tokens_on_responses",
+        words="responses was clipped at 0.8 to 1.2",
+    ),
+    "a clip of tokens on responses, stated": Loss(
+        parts(level="geometric"),
+        of_responses=True,
+        spread=0.03,
+        cause="clip_of_tokens_on_responses",
+        words="of their ratios are within",
+    ),
+    "a clip of tokens on responses, by a setting": Loss(
+        of_responses(0.1, importance_sampling_level="sequence"),
+        of_responses=True,
+        spread=0.02,
+        cause="clip_of_tokens_on_responses",
+        words="responses was clipped at 0.9 to 1.1",
+    ),
+    "clip of responses elsewhere": Loss(
+        of_responses(0.05),
+        of_responses=True,
+        clips=False,
+        cause="clip_anchored_elsewhere",
+        words="responses with a ratio beyond 0.95 to 1.05 was clipped",
+    ),
     "spent on mismatch": Loss(
         UNSTATED, engine=0.2, spread=0.0, cause="clip_spent_on_numerics", words="at the same weights"
     ),
@@ -234,6 +290,21 @@ CONTROLS = {
     "a coefficient of 0": Loss(parts() | {"parameters": CLIP | {"reference_kl": 0.0}}, reference=True),
     "k3, declared": Loss(parts(regulariser="kl"), penalty="k3"),
     "k3 by response, declared": Loss(parts(regulariser="kl"), penalty="k3", by_response=True),
+    "two clips": Loss(two_clips(1.6), spread=0.4, dual=1.6),
+    "two clips, by response": Loss(two_clips(2.5), spread=0.6, dual=2.5, by_response=True),
+    "a second clip that nothing comes near": Loss(two_clips(20.0), spread=0.4),
+    "a second clip beside a penalty": Loss(
+        parts(gate="dual_clip", regulariser="kl") | {"parameters": CLIP | {"dual": 1.6}},
+        spread=0.4,
+        dual=1.6,
+        penalty="k2",
+    ),
+    "a clip of responses": Loss(of_responses(0.05), of_responses=True, at=0.05),
+    "a clip of responses, as narrow as few ratios": Loss(of_responses(0.2), of_responses=True, at=0.2, spread=0.35),
+    "a narrow clip of responses that hardly move": Loss(of_responses(0.01), of_responses=True, at=0.01, spread=0.006),
+    "a wide clip of responses, on policy": Loss(of_responses(0.2), of_responses=True, spread=0.06, age=0),
+    "a wide clip of responses that do not move": Loss(of_responses(0.2), of_responses=True, spread=0.001),
+    "a wide clip of tokens": Loss(UNSTATED, spread=0.03),
     "mismatch inside of the clip": Loss(UNSTATED, engine=0.05, spread=0.0),
 }
 
@@ -253,7 +324,8 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         reward = rng.integers(0, 2, size).astype(float)
         of_group = reward.reshape(-1, 8)
         advantage = ((of_group - of_group.mean(1, keepdims=True)) / (of_group.std(1, keepdims=True) + 1e-6)).ravel()
-        a, ratio = advantage[sequence], np.exp(at)
+        of_response = (np.bincount(sequence, at) / lengths)[sequence]
+        a, ratio = advantage[sequence], np.exp(of_response if loss.of_responses else at)
         moved = loss.moved * rng.standard_normal(n) if loss.moved else np.zeros(n)
         product = np.exp(np.minimum(np.bincount(sequence, at), 0.0))[sequence]
         weight = {
@@ -267,8 +339,9 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         }.get(loss.weight)
         if weight is None:
             weight = np.minimum(ratio, float(loss.weight))
-        out = ((a > 0) & (ratio > 1 + loss.at)) | ((a < 0) & (ratio < (loss.below or 1 - loss.at)))
-        clipped = out & loss.clips
+        above = (a > 0) & (ratio > 1 + loss.at) & (not loss.open_above)
+        out = above | ((a < 0) & (ratio < (loss.below or 1 - loss.at)))
+        clipped = (out | ((a < 0) & (loss.dual > 0) & (ratio > loss.dual))) & loss.clips
         micro_batch = sequence * max(loss.micro_batches, 4) // size
         lost = (loss.micro_batches > 0) & (micro_batch < loss.micro_batches - 1)
         position = np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -286,12 +359,12 @@ def steps_of(loss: Loss, seed: int) -> Iterator[Step]:
         step = plain_step(
             behavior, current, number=number, sequence=sequence, group=sequence // 8,
             advantage=a.astype(np.float32), clipped=clipped,
-            clip_side=(clipped * np.sign(at)).astype(np.int8),
+            clip_side=(clipped * np.sign(ratio - 1)).astype(np.int8),
             gradient_weight=(
                 np.where(clipped | lost | late, 0, a * weight / divided * multiplied.get(loss.scale, np.ones(n)))
                 + 0.1 * pulled / divided
             ).astype(np.float32),
-            behavior_version=np.full(n, number - (0 if loss.engine else 3), dtype=np.int32),
+            behavior_version=np.full(n, number - (0 if loss.engine else loss.age), dtype=np.int32),
         )  # fmt: skip
         if loss.reference:
             step.tokens["logp_reference"] = np.minimum(current + away, -1e-3).astype(np.float32)

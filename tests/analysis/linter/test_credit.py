@@ -87,6 +87,9 @@ FAULTS = {
         Case(credited.cut_off_at_the_end, "cut_batch", "of them are the last of their step"),
         Case(credited.two_agents, "mixed_origins", "source planner is"),
         Case(credited.scored_by_the_prompt, "scores_of_the_prompt", "inside of groups they are nearly the same"),
+        Case(credited.replayed_in_part, "replayed_in_part", "groups 2 of 8 have one, the others 0, although rewards"),
+        Case(credited.prompts_replayed_in_part, "replayed_in_part", "are of prompts that came in an earlier step"),
+        Case(credited.kept_by_one_of_a_group, "torn_groups", "groups 1 of 8 has one, the others 0, although rewards"),
         Case(credited.of_parts, "parts_of_responses", "they change at position 6"),
     )
 }
@@ -123,6 +126,11 @@ CONTROLS = {
         credited.graded_demonstrations,
         credited.scored_by_a_little_length,
         credited.of_another_difficulty,
+        credited.replayed_whole,
+        credited.long_ones_without_advantage,
+        credited.worse_ones_without_advantage_in_some_groups,
+        credited.lost_here_and_there,
+        credited.kept_by_one_of_few_groups,
     )
 }
 
