@@ -1,7 +1,7 @@
 """Marks of prompt groups of which a part alone has the advantages that the group's rewards give, and the others 0.
 
 Exact where it looks: the advantages that are there are what a usual kind makes of the rewards of the whole group, so
-that those of the others are known, too. Which responses have lost theirs is told by their place in the group, or all
+that those of the others are known, too. Either their place in the group says which responses have lost theirs, or all
 but one have; what a mask of long or of bad responses takes out shows neither.
 """
 

@@ -640,10 +640,15 @@ def prompts_replayed_in_part(batch: Batch) -> None:
     batch.prompt = np.where(again, batch.prompt - 100, batch.prompt)
 
 
-def kept_by_one_of_a_group(batch: Batch) -> None:
-    """One of each of these groups, wherever it stands, has an advantage; nothing comes again."""
+def _one_of_each(batch: Batch) -> NDArray[np.bool_]:
+    """One response of each group, wherever it stands."""
     one = np.repeat(RESPONSES * np.arange(GROUPS) + batch.rng.integers(0, RESPONSES, GROUPS), RESPONSES)
-    _kept_alone(batch, np.arange(N) == one)
+    return np.asarray(np.arange(N) == one)
+
+
+def kept_by_one_of_a_group(batch: Batch) -> None:
+    """One of each of these groups has an advantage, and nothing comes again."""
+    _kept_alone(batch, _one_of_each(batch))
 
 
 def replayed_whole(batch: Batch) -> None:
@@ -652,9 +657,16 @@ def replayed_whole(batch: Batch) -> None:
 
 
 def long_ones_without_advantage(batch: Batch) -> None:
-    """Masked, whatever they earned: in most groups of these all but one are."""
-    batch.length = np.where(batch.rng.random(N) < 0.12, 5, 14)
+    """Masked, whatever they earned: all but one of each group."""
+    batch.length = np.where(_one_of_each(batch), 5, 14)
     _kept_alone(batch, batch.length < 14)
+
+
+def best_alone_in_some_groups(batch: Batch) -> None:
+    """One of each group is right, and in some nothing is made less likely."""
+    batch.reward = _one_of_each(batch).astype(float)
+    batch.advantage = normalised(batch.reward, batch.group)
+    _kept_alone(batch, batch.advantage > 0)
 
 
 def worse_ones_without_advantage_in_some_groups(batch: Batch) -> None:
@@ -667,5 +679,5 @@ def lost_here_and_there(batch: Batch) -> None:
 
 
 def kept_by_one_of_few_groups(batch: Batch) -> None:
-    if batch.number in (5, 9):
+    if batch.number in (5, 9, 12):
         kept_by_one_of_a_group(batch)

@@ -301,7 +301,7 @@ CONTROLS = {
     ),
     "a clip of responses": Loss(of_responses(0.05), of_responses=True, at=0.05),
     "a clip of responses, as narrow as few ratios": Loss(of_responses(0.2), of_responses=True, at=0.2, spread=0.35),
-    "a narrow clip of responses that hardly move": Loss(of_responses(0.01), of_responses=True, at=0.01, spread=0.006),
+    "a narrow clip of responses that hardly move": Loss(of_responses(0.03), of_responses=True, at=0.03, spread=0.01),
     "a wide clip of responses, on policy": Loss(of_responses(0.2), of_responses=True, spread=0.06, age=0),
     "a wide clip of responses that do not move": Loss(of_responses(0.2), of_responses=True, spread=0.001),
     "a wide clip of tokens": Loss(UNSTATED, spread=0.03),

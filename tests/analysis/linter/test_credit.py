@@ -128,6 +128,7 @@ CONTROLS = {
         credited.of_another_difficulty,
         credited.replayed_whole,
         credited.long_ones_without_advantage,
+        credited.best_alone_in_some_groups,
         credited.worse_ones_without_advantage_in_some_groups,
         credited.lost_here_and_there,
         credited.kept_by_one_of_few_groups,
