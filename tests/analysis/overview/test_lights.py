@@ -244,3 +244,12 @@ def test_what_a_true_log_says_of_its_run_is_what_happened(
     assert (headline == found.sentence) is of_the_run is ("credit" not in log.sentence), (headline, log)
     said = diagnosis_text(opened)
     assert (f"Do: {found.do}" in said) is of_the_run is ("No problem found" not in said)
+
+
+def test_causes_of_a_run_stand_among_its_findings_by_severity_and_before_equals(tmp_path: Path) -> None:
+    opened = open_folder(credited.written(tmp_path / "run", credited.paid_by_turn))
+    (cause,) = causes_in_the_run(opened.problems, [])
+    made = [Finding(f"Of {each.word}.", each, "Do.", rule="heavy_tail") for each in reversed(Severity) if each]
+    said = diagnosis_text(replace(opened, judged=replace(opened.judged, findings=made)))
+    places = [said.index(each) for each in (made[0].sentence, cause.sentence, made[1].sentence, made[2].sentence)]
+    assert cause.severity is Severity.WARNING and places == sorted(places)
