@@ -37,8 +37,8 @@ _FEWEST_BEHIND, _FEWEST_IDS, _BESIDE = 500, 10, 4
 _SINGLE = "single tokens"
 _LAST = "always the last one"
 _OF_PADDING = (
-    "Mask padding by the length of each response, or give it a token of its own: where it is the end token, the "
-    "trainer leaves out the ends that were drawn."
+    "Mask padding by the length of each response, or give it a token of its own. Else the trainer leaves out the ends "
+    "that were drawn."
 )
 _ONE_LEFT = {
     True: " The manifest states top-k or top-p; where they keep one token it is certain.",
