@@ -408,7 +408,8 @@ def groups_of_one_response(evidence: LogEvidence) -> MarkReading | None:
 def advantage_is_zero(evidence: LogEvidence) -> MarkReading | None:
     """No response has an advantage, while rewards differ."""
     rows = responses_with_advantage(evidence)
-    if len(rows) < FEWEST_RESPONSES or rows["reward"].nunique() < 2:
+    # A distillation may learn from its teacher alone.
+    if len(rows) < FEWEST_RESPONSES or rows["reward"].nunique() < 2 or evidence.log.has("logp_teacher"):
         return None
     zero = rows["advantage"] == 0
     return MarkReading(float(zero.mean()), "every advantage is 0, while rewards differ", (), ("advantage",))

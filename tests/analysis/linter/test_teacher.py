@@ -59,3 +59,13 @@ def test_a_teacher_that_reads_other_ids_is_named(
     found = taught(tmp_path / "run", values)
     assert [each.of_cause for each in found] == ([cause] if cause else [])
     assert not cause or ("token ids" in found[0].why) == (cause == "teacher_of_other_ids")
+
+
+@pytest.mark.parametrize("teacher", [True, False])
+def test_a_distillation_of_single_responses_needs_no_advantage(teacher: bool, tmp_path: Path) -> None:
+    log = simulate(Shape(95, steps=6, groups=40, responses=1))
+    log.tokens["advantage"] = np.zeros(len(log.row))
+    if teacher:
+        log.tokens["logp_teacher"] = of_tokens(log, log_softmax(log.policy.logits(_TEACHER, log.state)))
+    found = asked(open_run(write(log, tmp_path / "run")), "credit")
+    assert ("single_responses_cancel" in {each.of_cause for each in found}) is not teacher
