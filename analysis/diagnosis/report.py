@@ -40,10 +40,11 @@ def diagnosis_text(opened: Opened) -> str:
     return "\n".join((*lines, *filter(None, [opened.moved_limits])))
 
 
-def _place(finding: Finding) -> tuple[bool, int]:
-    """What the run is for comes first, as on Overview; the others worst first, and causes before what a rule found."""
+def _place(finding: Finding) -> tuple[bool, int, int]:
+    """What the run is for comes first, as on Overview; then the worst, those that name a cause before others."""
     rule = RULES.get(finding.rule)
-    return not (rule is not None and rule.outcome and finding.severity > Severity.NOTICE), -finding.severity
+    outcome = rule is not None and rule.outcome and finding.severity > Severity.NOTICE
+    return not outcome, -finding.severity, 1 if rule is None else 0 if finding.of_cause else 2
 
 
 def _why(finding: Finding) -> str:

@@ -95,7 +95,7 @@ def fewer_prompts_over_time(evidence: LogEvidence) -> MarkReading | None:
     before, after = n[0] / prompts[0], n[1] / prompts[1]
     return MarkReading(
         after / before,
-        f"the first {part} steps ask {prompts[0]:,} different prompts in {n[0]:,} groups, the last {part} "
+        f"the first {part} steps ask {prompts[0]:,} different prompts in {n[0]:,} groups, the last {part} steps "
         f"{prompts[1]:,} in {n[1]:,}",
         tuple(int(step) for step in steps[-part:]), ("prompt_id",), first_of(ends[1]),
     )  # fmt: skip

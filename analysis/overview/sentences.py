@@ -25,6 +25,16 @@ def leading(findings: Sequence[Finding]) -> Finding | None:
     return next((finding for finding in found if RULES[finding.rule].outcome), found[0] if found else None)
 
 
+def cause_ahead(findings: Sequence[Finding], remarks: Sequence[Finding]) -> Finding | None:
+    """The cause that a check found in the run, where it says what happened: no outcome is worse, and no rule graver or
+    as grave with a cause of its own."""
+    cause, lead = next(iter(causes_in_the_run(remarks, findings)), None), leading(findings)
+    if cause is None or lead is None:
+        return cause
+    behind = RULES[lead.rule].outcome or lead.of_cause or lead.severity > cause.severity
+    return None if behind else cause
+
+
 def overview_headline(facts: Facts, findings: Sequence[Finding], remarks: Sequence[Finding] = ()) -> str:
     """What happened? The text may quote the log.
 
@@ -32,12 +42,10 @@ def overview_headline(facts: Facts, findings: Sequence[Finding], remarks: Sequen
         findings: of `diagnose`, worst first.
         remarks: of `lint`, worst first.
     """
-    if (lead := leading(findings)) is not None:
+    if (lead := cause_ahead(findings, remarks) or leading(findings)) is not None:
         return lead.sentence
     if not facts.n_steps:
         return "No step is on disk yet."
-    if causes := causes_in_the_run(remarks, findings):
-        return causes[0].sentence
     steps = f"{facts.n_steps} step{'s' * (facts.n_steps > 1)}"
     if not facts.staleness.n_known:
         return f"Cannot tell from {steps}: {facts.unknown}."

@@ -23,7 +23,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.findings.numbers import capital
 from ratioscope.analysis.linter.verdict import counted_outcomes, doubts, mostly_unknown
 from ratioscope.analysis.overview.lights import Light, LightState, lights
-from ratioscope.analysis.overview.sentences import fine, grave, leading, overview_headline
+from ratioscope.analysis.overview.sentences import cause_ahead, fine, grave, leading, overview_headline
 from ratioscope.analysis.summary.summary import StepSummary
 
 WHAT, SINCE, WHY, CHANGE, SURE = QUESTIONS = (
@@ -86,7 +86,8 @@ def run_verdict(
         remarks: of `lint`.
         live: whether the run goes on.
     """
-    facts, lead = facts_of(summary, limits), leading(findings)
+    facts, ahead = facts_of(summary, limits), cause_ahead(findings, remarks)
+    lead = None if ahead else leading(findings)
     shown = lights(summary, findings, remarks, limits, live=live)
     what = Answer(WHAT, overview_headline(facts, findings, remarks), lead)
     if not facts.n_steps:
@@ -94,9 +95,11 @@ def run_verdict(
     sure = _sure(summary, facts, lead, remarks, shown[-1])
     told = fine(summary, facts, findings)
     if lead is None:
-        problems = [remark for remark in remarks if remark.is_problem]
-        change = (Answer(CHANGE, _first(problems[0].do, _LONGEST)[0]),) if problems else ()
-        return Verdict(shown, (what, *change, sure), told, None, None)
+        problem = ahead or next((remark for remark in remarks if remark.is_problem), None)
+        change = (Answer(CHANGE, _first(problem.do, _LONGEST)[0]),) if problem else ()
+        # Where one sign alone speaks for a cause, what happened has said it.
+        told_of_it = (Answer(WHY, ahead.why),) if ahead and ": " in ahead.why else ()
+        return Verdict(shown, (what, *told_of_it, *change, sure), told, None, None)
     if lead.of_cause:  # the third answer names it
         happened, named = _first(what.text)
         what = replace(what, text=happened, more=named)

@@ -18,8 +18,8 @@ from ratioscope.analysis.findings.course import level_moved, level_trend
 from ratioscope.analysis.findings.fall import averaged_over, finite_values, level_of
 from ratioscope.analysis.findings.finding import Severity
 from ratioscope.analysis.findings.limits import limits_of
-from ratioscope.analysis.linter.verdict import causes_in_the_run
 from ratioscope.analysis.overview.lights import lights_of
+from ratioscope.analysis.overview.sentences import cause_ahead
 from ratioscope.analysis.overview.sentences import overview_headline as answer_of
 from ratioscope.analysis.runs.store import run_signature
 from ratioscope.catalogue import CATALOGUE
@@ -91,9 +91,10 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
     findings, values = opened.findings, opened.summary.values
     shown = lights_of(opened) if len(values) else ()
     worst = max(shown, key=lambda light: light.severity, default=None)
-    told = [(each.severity, each.rule, each.sentence) for each in findings]
-    told += [(each.severity, each.of_cause, each.sentence) for each in causes_in_the_run(opened.problems, findings)]
-    severity, rule, sentence = max(told, key=lambda each: each[0], default=(Severity.NONE, "", ""))
+    ahead = cause_ahead(findings, opened.problems)
+    lead = ahead or (findings[0] if findings else None)
+    severity = lead.severity if lead else Severity.NONE
+    rule = ahead.of_cause if ahead else lead.rule if lead else ""
     if worst is not None and worst.severity > severity:
         severity, rule = worst.severity, f"{worst.name.lower()} {worst.state.word}"
     reward, trend = finite_values(opened.summary, "reward"), level_trend(opened.summary)
@@ -114,7 +115,7 @@ def read_headline(folder: Path, *, compute: bool = True) -> Headline | None:
         lights=tuple((light.state.name, light.sentence) for light in shown),
         severity=int(severity),
         rule=rule,
-        sentence=sentence,
+        sentence=lead.sentence if lead else "",
         answer=answer_of(opened.facts(), findings, opened.remarks),
         last_step=opened.summary.last_step,
     )

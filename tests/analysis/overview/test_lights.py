@@ -19,7 +19,7 @@ from ratioscope.analysis.findings.limits import Limits
 from ratioscope.analysis.linter.verdict import causes_in_the_run, doubts
 from ratioscope.analysis.overview.lights import NAMES, Light, LightState, lights, lights_of, lights_text
 from ratioscope.analysis.overview.sentences import overview_headline
-from ratioscope.analysis.overview.verdict import run_verdict
+from ratioscope.analysis.overview.verdict import CHANGE, WHAT, run_verdict
 from tests.analysis.diagnosis.made_up import STEPS, between, first, made_up, remark_of
 from tests.analysis.linter import credited
 from tests.making.runs import write_run
@@ -250,6 +250,30 @@ def test_causes_of_a_run_stand_among_its_findings_by_severity_and_before_equals(
     opened = open_folder(credited.written(tmp_path / "run", credited.paid_by_turn))
     (cause,) = causes_in_the_run(opened.problems, [])
     made = [Finding(f"Of {each.word}.", each, "Do.", rule="heavy_tail") for each in reversed(Severity) if each]
-    said = diagnosis_text(replace(opened, judged=replace(opened.judged, findings=made)))
-    places = [said.index(each) for each in (made[0].sentence, cause.sentence, made[1].sentence, made[2].sentence)]
+    named = Finding("Of padding.", Severity.WARNING, "Do.", rule="mismatch_cause", of_cause="padding")
+    said = diagnosis_text(replace(opened, judged=replace(opened.judged, findings=[*made, named])))
+    places = [said.index(each.sentence) for each in (made[0], named, cause, made[1], made[2])]
     assert cause.severity is Severity.WARNING and places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("rule", "severity", "leads"),
+    [
+        ("heavy_tail", Severity.WARNING, True),
+        ("mismatch_cause", Severity.WARNING, False),
+        ("heavy_tail", Severity.CRITICAL, False),
+        ("reward_collapse", Severity.WARNING, False),
+        ("reward_collapse", Severity.NOTICE, True),
+    ],
+)
+def test_a_cause_of_the_run_says_what_happened_before_a_rule_that_is_no_graver(
+    rule: str, severity: Severity, leads: bool, tmp_path: Path
+) -> None:
+    opened = open_folder(credited.written(tmp_path / "run", credited.paid_by_turn))
+    (cause,) = causes_in_the_run(opened.problems, [])
+    of_cause = "padding" if rule == "mismatch_cause" else ""
+    findings = [Finding("It is so: here.", severity, "Do this.", rule=rule, why="It shows.", of_cause=of_cause)]
+    verdict = run_verdict(opened.summary, findings, opened.remarks, opened.limits)
+    said = {answer.question: answer.whole for answer in verdict.answers}
+    assert (said[WHAT] == cause.sentence) is leads is cause.do.startswith(said[CHANGE]) is (verdict.lead is None)
+    assert overview_headline(opened.facts(), findings, opened.remarks) == (cause if leads else findings[0]).sentence
