@@ -2,7 +2,7 @@
 because both read the tokens again."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,6 +25,8 @@ from ratioscope.storage.cache import Entry, entry_of
 # The checks take about five seconds for a million tokens of short responses. A live run is judged again whenever it has
 # news.
 CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
+_SMALL = 1_000_000
+"""Bytes of tokens: some 150,000, hardly more than DuckDB gives to one thread."""
 
 _JUDGING: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
@@ -41,8 +43,16 @@ class JudgedRun:
     """The steps that the linter looked at: all (None, None), or the latest ones of a long log."""
 
 
-def judged(run: Run, summary: StepSummary, limits: Limits) -> JudgedRun:
+def is_small(run: Run) -> bool:
+    """Whether a run has ended and so few tokens that all are checked, whatever its summary says."""
+    return run.status != "running" and sum(file.size for file in run.files["tokens"]) <= _SMALL
+
+
+def judged(run: Run, summary: Callable[[], StepSummary], limits: Limits) -> JudgedRun:
     """What `lint` and `diagnose` say; from disk where the same run, limits and rules were judged before.
+
+    Args:
+        summary: waits for the summary of the run; what needs none comes before.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
@@ -57,15 +67,17 @@ def judged(run: Run, summary: StepSummary, limits: Limits) -> JudgedRun:
             return known
         with one_thread():
             remarks = lint(run, *checked, limits=limits)
-            findings = diagnose(summary, run, limits, remarks)
+            findings = diagnose(summary(), run, limits, remarks)
         if not live:
             kept.put(json.dumps({"remarks": _fields(remarks), "findings": _fields(findings)}, default=float).encode())
     return JudgedRun(remarks, findings, checked)
 
 
-def _checked(run: Run, summary: StepSummary, tokens: int) -> FirstLast:
+def _checked(run: Run, summary: Callable[[], StepSummary], tokens: int) -> FirstLast:
     """All steps, or the latest ones with so many tokens."""
-    n_tokens = summary.values["n_tokens"]
+    if is_small(run):
+        return None, None
+    n_tokens = summary().values["n_tokens"]
     if not n_tokens.sum() > tokens:
         return None, None
     first, last = Window.of(run).latest(n_tokens, tokens).steps

@@ -4,12 +4,15 @@ opened = open_folder("runs/mine")
 opened.summary.values["s_k_bounded"], opened.findings[0].sentence
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ratioscope.analysis.diagnosis.kept import JudgedRun, judged
+from ratioscope.analysis.diagnosis.kept import JudgedRun, is_small, judged
 from ratioscope.analysis.diagnosis.populations import Populations, populations
 from ratioscope.analysis.findings.facts import Facts, facts_of
 from ratioscope.analysis.findings.finding import Finding
@@ -85,16 +88,29 @@ def open_folder(
         thresholds: a TOML file; default: the nearest ratioscope.toml beside the run or above it.
         limits: where they were read before.
         summariser: of an earlier look at the same run: it reads only the files that have come since.
-        progress: called while the tables are read, with the number of parts done and of all.
+        progress: called while the tables of a run that is not small are read, with the number of parts done and of all.
 
     Raises:
         RatioscopeError: it cannot be read, or the thresholds cannot be used.
     """
     run = open_run(folder)
     limits = limits or limits_of(run.folder, thresholds)
-    summary = (summariser or Summariser()).summarise(run, progress)
     name = run_id or run.folder.resolve().name
-    found = judged(run, summary, limits)
-    rest = rest_of(run, found.remarks)
-    summary = summarise(rest) if rest.left_out else summary
+    with _summarised(run, summariser or Summariser(), progress) as whole:
+        found = judged(run, whole, limits)
+        rest = rest_of(run, found.remarks)
+        summary = summarise(rest) if rest.left_out else whole()
     return Opened(name, rest, summary, found, limits, str(thresholds or ""))
+
+
+@contextmanager
+def _summarised(
+    run: Run, summariser: Summariser, progress: Callable[[int, int], None]
+) -> Iterator[Callable[[], StepSummary]]:
+    """What returns the summary: of a small run, which takes one core, it is made while another checks the log."""
+    if not is_small(run):
+        summary = summariser.summarise(run, progress)
+        yield lambda: summary
+        return
+    with ThreadPoolExecutor(1, "summary") as pool:
+        yield pool.submit(copy_context().run, summariser.summarise, run).result

@@ -4,19 +4,24 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ratioscope import RunRecorder
 from ratioscope.analysis.diagnosis import diagnose
 from ratioscope.analysis.diagnosis import kept as kept_findings
 from ratioscope.analysis.diagnosis.kept import judged
+from ratioscope.analysis.diagnosis.opened import open_folder
 from ratioscope.analysis.findings.finding import Finding
 from ratioscope.analysis.findings.limits import Limits
-from ratioscope.analysis.runs.store import open_run
-from ratioscope.analysis.summary.summary import summarise
+from ratioscope.analysis.linter import lint
+from ratioscope.analysis.runs.store import Run, open_run
+from ratioscope.analysis.summary.summary import StepSummary, Summariser, summarise
+from ratioscope.errors import RatioscopeError
 from tests.making.runs import random_step, write_run
 
 LIMITS = Limits()
@@ -36,16 +41,16 @@ def test_findings_are_kept_for_the_same_run_and_limits(tmp_path: Path, monkeypat
     write_run(tmp_path / "run", [random_step(rng, number, spread=0.9) for number in range(12)])
     run = open_run(tmp_path / "run")
     summary = summarise(run)
-    found = judged(run, summary, LIMITS).findings
+    found = judged(run, lambda: summary, LIMITS).findings
     assert found
-    _agree(found, diagnose(summary, run, LIMITS, judged(run, summary, LIMITS).remarks))
+    _agree(found, diagnose(summary, run, LIMITS, judged(run, lambda: summary, LIMITS).remarks))
     monkeypatch.setattr(kept_findings, "diagnose", _refuse)
-    _agree(judged(run, summary, LIMITS).findings, found)
+    _agree(judged(run, lambda: summary, LIMITS).findings, found)
     with pytest.raises(AssertionError, match="diagnosed again"):
-        judged(run, summary, Limits(epsilon=0.01))
+        judged(run, lambda: summary, Limits(epsilon=0.01))
     manifest = replace(run.manifest, algorithm={"name": "another"})
     with pytest.raises(AssertionError, match="diagnosed again"):
-        judged(replace(run, manifest=manifest), summary, LIMITS)
+        judged(replace(run, manifest=manifest), lambda: summary, LIMITS)
 
 
 def test_who_comes_while_a_run_is_judged_waits_for_what_is_said(
@@ -62,7 +67,7 @@ def test_who_comes_while_a_run_is_judged_waits_for_what_is_said(
 
     monkeypatch.setattr(kept_findings, "diagnose", slow)
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: judged(run, summary, LIMITS).findings, range(2)))
+        found = list(pool.map(lambda _: judged(run, lambda: summary, LIMITS).findings, range(2)))
     assert asked == [1]
     _agree(*found)
 
@@ -77,7 +82,47 @@ def test_findings_of_a_live_run_are_not_kept(tmp_path: Path, monkeypatch: pytest
         recorder.record_step(0, tokens=step.tokens, sequences=step.sequences, scalars=step.scalars)
         recorder.flush()
         run = open_run(tmp_path / "live")
-        judged(run, summarise(run), LIMITS)
+        judged(run, lambda: summarise(run), LIMITS)
         monkeypatch.setattr(kept_findings, "diagnose", _refuse)
         with pytest.raises(AssertionError, match="diagnosed again"):
-            judged(run, summarise(run), LIMITS)
+            judged(run, lambda: summarise(run), LIMITS)
+
+
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary waits for the checks to begin and the checks for the summary's: who takes turns never ends."""
+    summing, checking = Event(), Event()
+
+    def summed(self: Summariser, run: Run, *rest: Any) -> StepSummary:
+        summing.set()
+        assert checking.wait(20)
+        return summarised(self, run, *rest)
+
+    def checked(*arguments: Any, **named: Any) -> list[Finding]:
+        checking.set()
+        assert summing.wait(20)
+        return lint(*arguments, **named)
+
+    summarised = Summariser.summarise
+    monkeypatch.setattr(Summariser, "summarise", summed)
+    monkeypatch.setattr(kept_findings, "lint", checked)
+
+
+def test_a_small_run_is_summed_up_while_its_log_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run", [random_step(np.random.default_rng(0))])
+    alone = open_folder(folder)
+    monkeypatch.setenv("RATIOSCOPE_CACHE", str(tmp_path / "cache"))
+    _at_once(monkeypatch)
+    together = open_folder(folder)
+    assert together.remarks == alone.remarks
+    pd.testing.assert_frame_equal(together.summary.values, alone.summary.values)
+
+
+def test_what_stops_the_summary_of_a_small_run_stops_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run", [random_step(np.random.default_rng(0))])
+
+    def gone(self: Summariser, run: Run) -> StepSummary:
+        raise RatioscopeError("The file has gone.")
+
+    monkeypatch.setattr(Summariser, "summarise", gone)
+    with pytest.raises(RatioscopeError, match="has gone"):
+        open_folder(folder)

@@ -80,6 +80,7 @@ def test_where_earlier_steps_were_not_looked_at_the_onset_is_at_least(
     whole = the(lint(open_run(folder)), "invalid_values")
     assert "(first 0, last 7)" in whole.sentence and not whole.begins_unseen
     monkeypatch.setattr("ratioscope.analysis.diagnosis.kept.CHECKED_TOKENS", 3 * 576)
+    monkeypatch.setattr("ratioscope.analysis.diagnosis.kept._SMALL", 0)
     opened = open_folder(folder)
     (broken,) = (finding for finding in opened.findings if finding.rule == "log_broken")
     first = opened.judged.checked[0]
