@@ -343,3 +343,18 @@ def test_the_folder_that_streamlit_puts_on_the_import_path_holds_one_script() ->
     folder = ROOT / "dashboard" / "entry"
     assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["ratioscope_app.py"]
     assert '"entry" / "ratioscope_app.py"' in (ROOT / "dashboard" / "launcher.py").read_text(encoding="utf-8")
+
+
+def test_garbage_is_collected_as_usual_once_a_command_has_imported() -> None:
+    program = """
+import gc
+from ratioscope.__main__ import _collect_later
+usual = gc.get_threshold()
+_collect_later()
+few = [[] for _ in range(100_000)]
+assert gc.get_threshold() != usual and len(gc.callbacks) == 1
+many = [[] for _ in range(600_000)]
+assert gc.get_threshold() == usual and not gc.callbacks
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
