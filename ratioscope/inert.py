@@ -26,6 +26,7 @@ _LINE_END = re.compile(r"\r\n?")
 _LINE_ENDS = re.compile("\\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\\s*")
 # Accents over one letter: Vietnamese has two, pointed Hebrew four; from here on they run into the lines above.
 _MOST_MARKS = 4
+_PERHAPS_A_HEAP = re.compile(f"[\u0300-\uffff]{{{_MOST_MARKS + 1}}}")
 
 
 def safe(text: object) -> str:
@@ -36,7 +37,8 @@ def safe(text: object) -> str:
     inert = _ACTIVE.sub("\N{REPLACEMENT CHARACTER}", _LINE_END.sub("\n", str(text)))
     if inert.isascii():
         return inert
-    return _heap().sub(r"\1", _ACTIVE_BEYOND.sub("\N{REPLACEMENT CHARACTER}", inert))
+    inert = _ACTIVE_BEYOND.sub("\N{REPLACEMENT CHARACTER}", inert)
+    return _heap().sub(r"\1", inert) if _PERHAPS_A_HEAP.search(inert) else inert
 
 
 def one_line(text: object) -> str:

@@ -15,7 +15,7 @@ from ratioscope.analysis.findings.setup import Setup, setup_of
 from ratioscope.analysis.runs.database import filled, query
 from ratioscope.analysis.runs.relations import relations
 from ratioscope.analysis.runs.store import Run
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval
+from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_intervals, sums
 from ratioscope.catalogue import THRESHOLDS
 from ratioscope.rules.parameters import Judged
 from ratioscope.run_format import schema
@@ -86,12 +86,11 @@ def _of(groups: pd.DataFrame, *, clip_is_known: bool) -> Measured:
     def part(name: str, over: str) -> float:
         return _share(groups[name].sum(min_count=1), groups[over].sum())
 
-    n = groups["n"].to_numpy(float)
-    steps = {
-        step: (of["n"].sum(), of["shortfall"].sum() / of["n"].sum(), _interval(of, "shortfall", "n", 0.0).low)
-        for step, of in groups.groupby("step")
-    }
-    by_step = pd.DataFrame.from_dict(steps, orient="index", columns=["n", "tv", "low"])
+    n, shortfall = (groups[name].to_numpy(float) for name in ("n", "shortfall"))
+    steps, starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
+    low, _ = cluster_intervals(shortfall, n, starts, lowest=0.0)
+    of_step = sums(n, starts)
+    by_step = pd.DataFrame({"n": of_step, "tv": sums(shortfall, starts) / of_step, "low": low}, index=steps)
     return Measured(
         n_tokens=int(n.sum()),
         n_steps=len(by_step),
@@ -116,7 +115,7 @@ def _share(part: float, whole: float) -> float:
     return float(part / whole) if np.isfinite(whole) and whole > 0 else np.nan
 
 
-def _interval(groups: pd.DataFrame, name: str, over: str, lowest: float = -np.inf) -> Interval:
+def _interval(groups: pd.DataFrame, name: str, over: str) -> Interval:
     numerator, denominator = (groups[column].to_numpy(float) for column in (name, over))
     used = denominator > 0
-    return cluster_interval(numerator[used], denominator[used], lowest) if used.sum() > 1 else NO_INTERVAL
+    return cluster_interval(numerator[used], denominator[used]) if used.sum() > 1 else NO_INTERVAL

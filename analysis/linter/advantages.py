@@ -244,6 +244,8 @@ def _of_the_neighbour(tokens: pd.DataFrame, differing: pd.DataFrame) -> float:
 
     0 for fewer than a few responses of at least three tokens.
     """
+    if len(differing) < FEWEST_GROUPS:
+        return 0.0
     of = tokens.merge(differing[["step", "seq_id"]], on=["step", "seq_id"]).sort_values(["step", "seq_id", "position"])
     key = [of["step"], of["seq_id"]]
     of = of[of.groupby(key)["position"].transform("size") > 2]

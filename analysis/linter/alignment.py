@@ -117,12 +117,14 @@ def aligned(sample: Sample, drawn: Mapping[str, Drawn]) -> Aligned:
         return Aligned({}, {}, {}, frozenset())
     late = np.flatnonzero(follows)
     near = {key: _nearest(sample, late, key) for key in ("version_lag", "step")}
+    now_then = {name: (values[late], values[late - 1]) for name, values in probabilities.items()}
     for one, x in probabilities.items():
         for other, y in probabilities.items():
             if one == other:
                 continue
+            (x_now, x_then), (y_now, y_then) = now_then[one], now_then[other]
             # Late: x at t is y at t - 1. Early: x at t - 1 is y at t.
-            found = {1: _both(x[late], y[late], y[late - 1]), -1: _both(x[late - 1], y[late - 1], y[late])}
+            found = {1: _both(x_now, y_now, y_then), -1: _both(x_then, y_then, y_now)}
             if not all(np.isfinite(pair).all() for pair in found.values()):
                 continue
             best = max(found, key=lambda by: found[by][1] - found[by][0])

@@ -68,15 +68,16 @@ def _centres(evidence: LogEvidence) -> pd.DataFrame | None:
     """Groups with an advantage, of the usual size or smaller: step, n, last (their last seq_id), off (they do not add
     up to 0), small. None where those of the usual size do not add up to 0 either, or a few are smaller."""
     rows = responses_with_advantage(evidence)
-    if evidence.spreads_groups or rows.empty or evidence.responses["dropped"].notna().any():
+    logged = evidence.responses.groupby(["step", "group_id"]).size()
+    if evidence.spreads_groups or rows.empty or evidence.responses["dropped"].notna().any() or logged.nunique() < 2:
         return None
     of = rows[rows["grouped"]].assign(large=rows["advantage"].abs()).groupby(["step", "group_id"])
     groups = of.agg(
         n=("large", "size"), last=("seq_id", "max"), mean=("advantage", "mean"), large=("large", "max"),
         constant=("constant", "all"),
     )  # fmt: skip
-    logged = evidence.responses.groupby(["step", "group_id"]).size().reindex(groups.index)
-    groups = groups[groups["constant"] & (groups["large"] > ZERO) & (groups["n"] == logged)].reset_index()
+    whole = groups["n"] == logged.reindex(groups.index)
+    groups = groups[groups["constant"] & (groups["large"] > ZERO) & whole].reset_index()
     usual = int(groups["n"].mode().max()) if len(groups) else 0
     groups = groups[groups["n"] <= usual]
     small, off = groups["n"] < usual, groups["mean"].abs() > ZERO * (1 + groups["large"])

@@ -49,14 +49,16 @@ def mismatch_falls_back_each_period(evidence: LogEvidence) -> MarkReading | None
     """The mismatch is low for one of every few versions, in equal distances, and rises from each of them to the
     next."""
     level = _by_label(evidence)
-    found = [
-        (least, period, first)
-        for period in range(_SHORTEST_PERIOD, min(len(level) // _FEWEST_PERIODS, _LONGEST_PERIOD) + 1)
-        for first in range(period)
-        if (least := _saw_tooth(level, period, first)) is not None
-    ]
     if len(level) < _FEWEST_PERIODS * _SHORTEST_PERIOD:
         return None
+    # The low ones are below all others: the least of the second half is one of them.
+    half = len(level) // 2
+    lowest = int(level.index[half + int(level.iloc[half:].argmin())])
+    found = [
+        (least, period, lowest % period)
+        for period in range(_SHORTEST_PERIOD, min(len(level) // _FEWEST_PERIODS, _LONGEST_PERIOD) + 1)
+        if (least := _saw_tooth(level, period, lowest % period)) is not None
+    ]
     if not found:
         return MarkReading(1.0, "")
     times, period, first = max(found)

@@ -25,7 +25,15 @@ from ratioscope.analysis.linter.stand_ins import constant_columns
 from ratioscope.analysis.linter.units import scale
 from ratioscope.analysis.linter.values import invalid_values
 from ratioscope.analysis.linter.zeros import zero_filled
-from ratioscope.analysis.summary.intervals import NO_INTERVAL, Interval, cluster_interval, cluster_variance
+from ratioscope.analysis.summary.intervals import (
+    NO_INTERVAL,
+    Index,
+    Interval,
+    cluster_interval,
+    cluster_variance,
+    cluster_variances,
+    sums,
+)
 from ratioscope.notes import remark
 from ratioscope.run_format import schema
 from ratioscope.tails import Array
@@ -273,14 +281,11 @@ def mean_ratio(evidence: LogEvidence) -> list[Finding]:
     groups = evidence.groups[(evidence.groups["n_rho"] > 0) & np.isfinite(evidence.groups["rho"])]
     if len(groups) < FEWEST_GROUPS:
         return not_checked(f"Fewer than {FEWEST_GROUPS} prompt groups have usable ratios.")
-    z = pd.Series(
-        {
-            step: _z_of_one(of_step["rho"].to_numpy(float), of_step["n_rho"].to_numpy(float))
-            for step, of_step in groups.groupby("step")
-        }
-    )
+    groups = groups.sort_values("step", kind="stable")
     rho, n = groups["rho"].to_numpy(float), groups["n_rho"].to_numpy(float)
-    mean, together = rho.sum() / n.sum(), _z_of_one(rho, n)
+    steps, starts = np.unique(groups["step"].to_numpy(dtype=np.int64), return_index=True)
+    z = pd.Series(_z_of_one(rho, n, starts), index=steps)
+    mean, together = rho.sum() / n.sum(), float(_z_of_one(rho, n, np.zeros(1, dtype=np.intp))[0])
     interval = NO_INTERVAL if evidence.doubt else cluster_interval(rho, n)
     limit, trifle = evidence.limits.mean_ratio_z, evidence.limits.mean_ratio_trifle
     side = z[z * np.sign(together) > limit]
@@ -312,10 +317,10 @@ def mean_ratio(evidence: LogEvidence) -> list[Finding]:
     ]
 
 
-def _z_of_one(rho: Array, n: Array) -> float:
-    """(mean ratio - 1) in cluster-robust standard errors; NaN where there is no error."""
-    error = sqrt(cluster_variance(rho, n)) if len(rho) > 1 else 0.0
-    return (rho.sum() / n.sum() - 1) / error if error > 0 else float("nan")
+def _z_of_one(rho: Array, n: Array, starts: Index) -> Array:
+    """(mean ratio - 1) of each step in cluster-robust standard errors; NaN where there is no error."""
+    error = np.sqrt(cluster_variances(rho, n, starts))
+    return (sums(rho, starts) / sums(n, starts) - 1) / np.where(error > 0, error, np.nan)
 
 
 def _what_decides(evidence: LogEvidence, reasons: list[str]) -> str:

@@ -69,8 +69,8 @@ def relations(
                     inside,
                     run.versions_ahead if run.counts_versions else None,
                     tokens=inside_of[schema.TOKENS.name],
-                    # Of one elsewhere every column would be moved.
-                    held=_at_most(_FEW, files) and not isinstance(run.folder, Remote),
+                    # Of one elsewhere every column would be moved; one table alone is asked for a few columns, once.
+                    held=len(tables) > 1 and _at_most(_FEW, files) and not isinstance(run.folder, Remote),
                     held_out=held_out,
                     left_out=run.left_out,
                 )
