@@ -46,10 +46,10 @@ class _Few:
     times: float
 
 
-def _few(evidence: LogEvidence) -> "_Few | bool | None":
-    """None: too little is known; False: there are none."""
+def _few(evidence: LogEvidence) -> "list[_Few] | None":
+    """One, or none; None: too little is known."""
 
-    def look() -> "_Few | bool | None":
+    def look() -> "list[_Few] | None":
         frame = differing(evidence)
         # Where no age is known, old data are as far from the policy, and whole responses are old.
         if frame is None or not evidence.knows_age:
@@ -59,9 +59,8 @@ def _few(evidence: LogEvidence) -> "_Few | bool | None":
         if len(frame) < FEWEST_FRESH or response.max() + 1 < _FEWEST_RESPONSES:
             return None
         found = [_far(frame, response, name) for name in ("position", "absolute") if frame[name].notna().all()]
-        if any(each is None for each in found):
-            return False
-        return min((each for each in found if each is not None), key=lambda each: each.times)
+        few = [each for each in found if each is not None]
+        return [min(few, key=lambda each: each.times)] if len(few) == len(found) else []
 
     return evidence.once("responses that hold the mismatch", look)
 
@@ -138,11 +137,10 @@ def _of_others(
 def few_responses_hold_the_mismatch(evidence: LogEvidence) -> MarkReading | None:
     """A few whole responses, of no one server, rank, environment, adapter, prompt or step, hold most of the mismatch;
     times that of others at the same positions."""
-    few = _few(evidence)
-    if few is None:
-        return None
-    if not isinstance(few, _Few):
-        return MarkReading(1.0, "")
+    found = _few(evidence)
+    if not found:
+        return None if found is None else MarkReading(1.0, "")
+    (few,) = found
     begins = few.rows["begins"].median()
     since = "" if np.isnan(begins) else f" from token {begins:.0f} (median) on"
     return MarkReading(
@@ -157,18 +155,16 @@ def few_responses_hold_the_mismatch(evidence: LogEvidence) -> MarkReading | None
 def these_responses_earn_less(evidence: LogEvidence) -> MarkReading | None:
     """Where few responses hold the mismatch, they earn far less than the others of their groups, or of their steps
     where no group is logged; standard errors."""
-    few = _few(evidence)
-    if few is None:
-        return None
-    if not isinstance(few, _Few):
-        return MarkReading(0.0, "")
+    found = _few(evidence)
+    if not found:
+        return None if found is None else MarkReading(0.0, "")
+    (few,) = found
     grouped = evidence.log.meets(GROUP)
     rewards = evidence.frame(
         f"select step, seq_id, {'group_id' if grouped else '0'} as group_id, reward::double as reward from sequence "
         "where isfinite(reward) and dropped is null order by step, seq_id"
     )
-    found = few.rows[["step", "seq_id"]].assign(far=True)
-    rows = rewards.merge(found, on=["step", "seq_id"], how="left")
+    rows = rewards.merge(few.rows[["step", "seq_id"]].assign(far=True), on=["step", "seq_id"], how="left")
     rows = rows.assign(far=rows["far"].notna())
     means = rows.groupby(["step", "group_id", "far"])["reward"].mean().unstack("far").dropna()
     if len(means) < _FEWEST_GROUPS or len(means.columns) < 2:

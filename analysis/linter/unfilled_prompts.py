@@ -69,10 +69,10 @@ def _prompts(evidence: LogEvidence) -> pd.DataFrame:
     )
 
 
-def _unfilled(evidence: LogEvidence) -> "_Unfilled | bool | None":
-    """None: too few prompts are known; False: none has a field, or those with one earn as the others do."""
+def _unfilled(evidence: LogEvidence) -> "list[_Unfilled] | None":
+    """The prompts of the field that lacks most, or none; None: too few prompts are known."""
 
-    def look() -> "_Unfilled | bool | None":
+    def look() -> "list[_Unfilled] | None":
         rows = _prompts(evidence)
         if rows["prompt"].nunique() < 2 * _FEWEST_PROMPTS:
             return None
@@ -80,8 +80,9 @@ def _unfilled(evidence: LogEvidence) -> "_Unfilled | bool | None":
         each = each.assign(fields=each["fields"].str.extract(f"({'|'.join(_BARE)})", expand=False))
         counts = each.groupby("fields")["prompt"].nunique()
         names = [name for name in counts.index[counts >= _FEWEST_PROMPTS] if not _NO_FIELD.search(name)]
-        found = [_of_field(rows, str(name), rows.index.isin(each.index[each["fields"] == name])) for name in names]
-        return max((one for one in found if one is not None), key=_missing, default=False)
+        of_fields = (_of_field(rows, str(name), rows.index.isin(each.index[each["fields"] == name])) for name in names)
+        found = [one for one in of_fields if one is not None]
+        return [max(found, key=_missing)] if found else []
 
     return evidence.once("prompts with a field of a template", look)
 
@@ -124,11 +125,10 @@ def _less(of: _Unfilled, column: str) -> tuple[float, float]:
 def prompts_with_a_field_earn_less(evidence: LogEvidence) -> MarkReading | None:
     """Many different prompts hold one and the same field of a template, and earn less than others of their steps; the
     share that is missing, beyond noise."""
-    of = _unfilled(evidence)
-    if of is None:
-        return None
-    if not isinstance(of, _Unfilled):
-        return MarkReading(0.0, "")
+    found = _unfilled(evidence)
+    if not found:
+        return None if found is None else MarkReading(0.0, "")
+    (of,) = found
     inside = f"all prompts of {of.environment}" if of.environment else f"{of.found['prompt'].nunique():,} prompts"
     return MarkReading(
         _missing(of),
@@ -141,11 +141,10 @@ def prompts_with_a_field_earn_less(evidence: LogEvidence) -> MarkReading | None:
 @mark(needs=(*_COLUMNS, ("sequences.n_turns",)), limit=0.0)
 def prompts_with_a_field_take_more_turns(evidence: LogEvidence) -> MarkReading | None:
     """Prompts that hold a field of a template take more turns than others of their steps, beyond noise."""
-    of = _unfilled(evidence)
-    if of is None:
-        return None
-    if not isinstance(of, _Unfilled):
-        return MarkReading(0.0, "")
+    found = _unfilled(evidence)
+    if not found:
+        return None if found is None else MarkReading(0.0, "")
+    (of,) = found
     less, error = _less(of, "turns")
     turns = [number(float(each["turns"].mean()), digits=2) for each in (of.found, of.others)]
     return MarkReading(
