@@ -94,7 +94,7 @@ def test_a_clip_that_is_far_too_narrow_is_named_where_nothing_is_learned(
 
 @pytest.mark.parametrize(
     ("alone", "known_from", "says"),
-    [(True, 0, "the reward of terminal rose from 0.4"), (False, 0, "1 of 2 signs"), (True, 8, "1 of 1 sign")],
+    [(True, 0, "the reward of terminal rose from 0.4"), (False, 0, "1 of 2 signs"), (True, 8, "no other sign")],
 )
 def test_the_environment_that_a_reward_is_won_in_is_named(
     alone: bool, known_from: int, says: str, tmp_path: Path
