@@ -71,9 +71,7 @@ def variance_dominates(evidence: RunEvidence) -> Finding | None:
             evidence.median("top1pct_share", large.index),
         ),
         why=_where_from(evidence.facts) + _of_loss(evidence, pays),
-        # `why` has said what holds a bounded weight.
-        do=found.remedy.removesuffix(evidence.setup.bounded_words)
-        + " High variance forces the learning rate down in proportion." * pays,
+        do=found.remedy + " High variance forces the learning rate down in proportion." * pays,
         source=f"{found.source}; verl, documented health limits of rollout correction",
         limit=limit,
     )

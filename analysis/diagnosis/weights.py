@@ -39,11 +39,8 @@ def tail_is_heavy(evidence: RunEvidence) -> Finding | None:
         why=f"The policy gives some tokens up to {number(float(values['ratio_max'].loc[excess.index].max()))} × the "
         "probability that the sampler gave them."
         + (" Total variation does not show it." if evidence.facts.is_small else "")
-        + (
-            " This loss multiplies by no ratio: what suffers are the numbers that describe it."
-            if evidence.setup.weighted is False
-            else evidence.setup.bounded_words
-        ),
+        + " This loss multiplies by no ratio: what suffers are the numbers that describe it."
+        * (evidence.setup.weighted is False),
         do=evidence.setup.lighter(evidence.facts)
         + " Read the bounded staleness, which no tail can distort; ignore χ² and effective sample "
         "size in these steps.",
@@ -79,11 +76,8 @@ def sample_has_collapsed(evidence: RunEvidence) -> Finding | None:
         steps=steps_of(few),
         numbers=(evidence.number("ess_token", worst, "worst"), evidence.latest("ess_token")),
         why="The weights are so uneven that most tokens hardly count in a weighted mean."
-        + (
-            " This loss does not weight by the ratio, so it says how far off-policy the data are."
-            if evidence.setup.weighted is False
-            else evidence.setup.bounded_words
-        ),
+        + " This loss does not weight by the ratio, so it says how far off-policy the data are."
+        * (evidence.setup.weighted is False),
         do=evidence.setup.lighter(evidence.facts) + " A larger batch only helps in proportion." * weighted,
         source="Kish; verl, documented health limits of rollout correction",
         limit=limit,
@@ -127,7 +121,8 @@ def sequences_are_a_trap(evidence: RunEvidence) -> Finding | None:
             evidence.median("ess_seq", trap.index),
             evidence.median("ess_token", trap.index),
         ),
-        why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here.{evidence.setup.bounded_words}",
+        why=f"χ² of a product grows like (1 + χ²)^T, with T = {length:.0f} tokens here."
+        + evidence.setup.bounded_words * evidence.setup.multiplies,
         do="Use token ratios, the geometric mean (GSPO), or a truncated product."
         if uses_them
         else "Nothing, while the weight stays bounded."

@@ -100,7 +100,7 @@ def _remedy(facts: Facts, setup: Setup) -> str:
         if setup.weighted is False:
             return "Nothing, for the variance: this loss multiplies by no ratio."
         if setup.bounded:
-            return f"Nothing, for the variance.{setup.bounded_words}"
+            return "Nothing, for the variance: this loss multiplies by bounded ratios."
         truncate = "truncate or mask large ratios" if facts.few_dominate else "shorten the responses"
         if setup.level == "sequence" and setup.weighted:
             return (
