@@ -25,8 +25,8 @@ from ratioscope.storage.cache import Entry, entry_of
 # The checks take about five seconds for a million tokens of short responses. A live run is judged again whenever it has
 # news.
 CHECKED_TOKENS, CHECKED_TOKENS_LIVE = 4_000_000, 100_000
-_SMALL = 1_000_000
-"""Bytes of tokens: some 150,000, hardly more than DuckDB gives to one thread."""
+_SMALL = 1_500_000
+"""Bytes of tokens and texts: of short responses some 200,000 tokens, hardly more than DuckDB gives to one thread."""
 
 _JUDGING: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
@@ -45,14 +45,15 @@ class JudgedRun:
 
 def is_small(run: Run) -> bool:
     """Whether a run has ended and so few tokens that all are checked, whatever its summary says."""
-    return run.status != "running" and sum(file.size for file in run.files["tokens"]) <= _SMALL
+    files = (*run.files["tokens"], *run.files["sequences"])
+    return run.status != "running" and sum(file.size for file in files) <= _SMALL
 
 
 def judged(run: Run, summary: Callable[[], StepSummary], limits: Limits) -> JudgedRun:
     """What `lint` and `diagnose` say; from disk where the same run, limits and rules were judged before.
 
     Args:
-        summary: waits for the summary of the run; what needs none comes before.
+        summary: returns the summary of the run; what needs none comes before it is asked for.
 
     Raises:
         RatioscopeError: a file of the run cannot be read any more.
