@@ -31,8 +31,8 @@ def diagnosis_text(opened: Opened) -> str:
     told = {log_is_broken.name, log_is_broken_in_part.name, rows_are_left_out.name} & {
         finding.rule for finding in opened.findings
     }
-    if doubts(opened.problems) and not told:
-        lines.append(log_verdict(opened.remarks))
+    if (doubtful := doubts(opened.problems)) and not told:
+        lines.append(f"{log_verdict(opened.remarks)}\n{'':<9} Do: {doubtful[0].do}")
     if unseen := not_seen(opened.summary, opened.facts()):
         lines.append(f"Not logged, so not judged: {'; '.join(unseen)}.")
     if opened.populations:
