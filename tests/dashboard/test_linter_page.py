@@ -170,6 +170,7 @@ def test_a_long_log_is_checked_from_its_end_and_whole_on_demand(root: Path, monk
     write_run(root / "run", make_steps(6))
     tokens = summarise(open_run(root / "run")).values["n_tokens"]
     monkeypatch.setattr(kept, "CHECKED_TOKENS", int(tokens.iloc[-2:].sum()))
+    monkeypatch.setattr(kept, "_SMALL", 0)
     at = visit("linter", run="run")
     assert "Steps 4 to 5 were checked." in sentences(at)
     at.toggle(key="wholelog").set_value(True)
