@@ -19,9 +19,7 @@ def diagnosis_text(opened: Opened) -> str:
     """One paragraph a finding or a cause that a check found, what the run is for first: severity, sentence, cause,
     remedy; then what makes the log doubtful, what no rule could look at, what holds for every number of this log."""
     lines = [
-        f"{finding.severity.word:<9} {finding.sentence}"
-        + f"\n{'':<9} {_why(finding)}" * bool(finding.why)
-        + f"\n{'':<9} Do: {finding.do}"
+        f"{finding.severity.word:<9} {finding.sentence}\n{'':<9} {_why(finding)}\n{'':<9} Do: {finding.do}"
         + f"\n{'':<9} How sure: {finding.sure}" * bool(finding.sure)
         for finding in sorted((*causes_in_the_run(opened.problems, opened.findings), *opened.findings), key=_place)
     ]

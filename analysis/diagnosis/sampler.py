@@ -143,7 +143,7 @@ def _why(evidence: RunEvidence, *, grown: bool) -> str:
         return f"The linter says why: {linted}"
     for remark in evidence.remarks:
         if remark.rule == "mismatch_cause" and remark.of_cause:
-            return f"{remark.sentence} {remark.why}".rstrip()
+            return f"{remark.sentence} {remark.why}"
     known = evidence.values[Cause.ENGINE.key].notna().any()
     part = "The distance from the recomputed version" if known else "The distance"
     since = "has grown from almost nothing" if grown else "is there since the start of this log"

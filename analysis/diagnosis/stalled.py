@@ -242,6 +242,4 @@ def run_does_not_learn(evidence: RunEvidence) -> Finding | None:
     found = findings_of(Family.STALL, evidence)
     if not found:
         return None
-    return replace(
-        found[0], metric="reward", why=found[0].why or "This log has no other sign of it, nor one against it."
-    )
+    return replace(found[0], metric="reward")

@@ -95,7 +95,7 @@ def _origin(evidence: RunEvidence) -> tuple[str, str]:
     """Where the engine's difference comes from and what to do, by the signs that this log has of it."""
     for remark in evidence.remarks:
         if remark.rule == "mismatch_cause" and remark.of_cause:
-            return f"{remark.sentence} {remark.why}".rstrip(), remark.do
+            return f"{remark.sentence} {remark.why}", remark.do
     if tempered := evidence.linted("temperature"):
         return tempered, f"{_SAME_TEMPERATURE.strip()}"
     measured, stated = evidence.engine.mean, unusual(_sampler(evidence), _FORMAT)

@@ -210,11 +210,10 @@ def _finding(found: Sequence[Suspect], framework: str, severity: Severity) -> Fi
 
 
 def _signs(of: Suspect, others: Sequence[str], present: int, known: int) -> str:
-    """How many signs speak for a cause, which of them the sentence does not name, and how many refute it: none. Of one
-    that is all there is to look at the sentence has said it: nothing."""
+    """How many signs speak for a cause, which of them the sentence does not name, and how many refute it: none."""
     looked = sum(sign.known for sign in of.of(of.cause.refutes))
     if known == 1 and not others and looked < 2:
-        return ""
+        return "This log has no other sign of it, nor one against it."
     text = f"{present} of {known} sign{'s' if known > 1 else ''}"
     text += f": {'; '.join(others)}" if others else ""
     return f"{text}; none of {looked} against." if looked > 1 else f"{text}."
